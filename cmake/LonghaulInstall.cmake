@@ -1,0 +1,1 @@
+# find_package(longhaul) for others; filled in by the packaging step.

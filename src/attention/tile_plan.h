@@ -1,0 +1,34 @@
+// Where tiles, blocks, groups and splits lie: pure functions, tested exhaustively, shared by kernels and oracle.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/params.h"
+
+namespace longhaul {
+
+/// CPU kernels. Section and figures: 16 x 16 votes reach sparsity 0.668 at a relative error of 0.01 where 64 x 64 reach 0.593
+/// and the published ascending 64 x 128 about 0.41 (docs/skip-softmax.md).
+inline constexpr Geometry kCpuPrefill{.tile_keys = 64, .block_keys = 16, .group_rows = 16};
+inline constexpr Geometry kCpuDecode{.tile_keys = 64, .block_keys = 16, .group_rows = 0};
+
+/// Half-open range of key positions.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+  bool operator==(const KeyRange&) const = default;
+  bool empty() const { return begin >= end; }
+};
+
+/// Keys that the query at absolute position `position` sees: [max(0, position - window_left), min(position + 1, kv_length)),
+/// without the limit that is not set. Empty if there are none.
+KeyRange visible_keys(int64_t position, int64_t kv_length, bool causal, int64_t window_left);
+
+/// Number of parts a decode request's keys are split into. Depends on the lengths and heads of the batch, never on threads;
+/// on kv_length alone when batch_invariant. `requests_times_heads` = batch x heads_kv.
+int decode_splits(int64_t kv_length, int64_t requests_times_heads, bool batch_invariant);
+
+/// Keys of part `index` (0 is the newest) of the range `keys` in `splits` parts cut at multiples of kCpuDecode.tile_keys; parts
+/// differ by at most one tile, the newest are the longer ones. May be empty.
+KeyRange decode_split(KeyRange keys, int splits, int index);
+
+}  // namespace longhaul
