@@ -1,0 +1,67 @@
+# The commands of this project. Each installs what it needs (Debian 12 and 13, Ubuntu 24.04), may be repeated, needs no
+# terminal, and shows a log only when a step fails. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+PREFIX ?= /usr/local
+program := build-release/src/cli/longhaul
+
+.PHONY: help demo build test lint format test-asan test-tsan test-mutations fuzz bench install test-gpu bench-gpu clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
+
+demo: ## What skipping earns and costs on real activations, as a table and a picture
+	@scripts/install-deps.sh build
+	scripts/build.sh release src/cli/longhaul
+	$(program) demo
+
+build: ## The library and the program, in build-release
+	@scripts/install-deps.sh build test
+	scripts/build.sh release
+
+test: ## All tests of the release build, then those of the Python parts
+	@scripts/install-deps.sh build test python
+	scripts/test.sh release
+
+lint: ## Format check, clang-tidy, shellcheck, ruff and the rules for text
+	@scripts/install-deps.sh build test lint
+	scripts/lint.sh
+
+format: ## Rewrites the sources in the project's format
+	@scripts/install-deps.sh lint
+	scripts/format.sh
+
+test-asan: ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/install-deps.sh build test
+	scripts/test.sh asan
+
+test-tsan: ## The tests of threaded code under ThreadSanitizer
+	@scripts/install-deps.sh build test
+	scripts/test.sh tsan
+
+test-mutations: ## Proof that the tests notice ten seeded mutations of the kernels
+	@scripts/install-deps.sh build test
+	scripts/test.sh mutations
+
+fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
+	@scripts/install-deps.sh build fuzz
+	scripts/fuzz.sh $${SECONDS_EACH:-10}
+
+bench: ## The attention benchmarks of this machine's CPU
+	@scripts/install-deps.sh build bench
+	scripts/build.sh bench
+
+install: ## Library, headers, CMake package and program into PREFIX (default /usr/local)
+	@scripts/install-deps.sh build
+	scripts/build.sh release
+	cmake --install build-release --prefix "$(PREFIX)"
+
+test-gpu bench-gpu:
+	@echo "error: $@ has nothing to run, since this version has no GPU kernels" >&2; exit 2
+
+clean: ## Removes the presets' build folders
+	@rm -rf build-{release,cuda,asan,tsan,mutations,fuzz,bench}
