@@ -14,6 +14,14 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+if(NOT TARGET yaml-cpp::yaml-cpp)  # its name before 0.8
+  add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+endif()
+
+include(CheckCXXSourceCompiles)
+check_cxx_source_compiles("#if !defined(__x86_64__)\n#error\n#endif\nint main() {}" LONGHAUL_X86)
 
 function(longhaul_target_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)

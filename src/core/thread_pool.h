@@ -9,8 +9,8 @@ namespace longhaul {
 class WorkerRef {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, WorkerRef>)
-  WorkerRef(F&& body)  // NOLINT(google-explicit-constructor): a reference type
+  requires(!std::is_same_v<std::remove_cvref_t<F>, WorkerRef>)
+      WorkerRef(F&& body)  // NOLINT(google-explicit-constructor): a reference type
       : object_(const_cast<void*>(static_cast<const void*>(&body))),
         call_([](void* object, int worker) { (*static_cast<std::remove_reference_t<F>*>(object))(worker); }) {}
   void operator()(int worker) const { call_(object_, worker); }
@@ -23,9 +23,9 @@ class WorkerRef {
 /// Number of threads when the caller gives 0: LONGHAUL_THREADS, or the cores this process may run on.
 int default_threads();
 
-/// Runs body(0) … body(threads-1), each once, on the caller and threads-1 pool workers; returns when all are done. The first
-/// exception is rethrown. When the pool is busy with another caller's job, the caller runs all of them itself, so concurrent
-/// calls never wait for each other.
+/// Runs body(0) … body(threads-1), each once, on the caller and threads-1 pool workers; returns when all are done. The
+/// first exception is rethrown. When the pool is busy with another caller's job, the caller runs all of them itself, so
+/// concurrent calls never wait for each other.
 void run_on_workers(int threads, WorkerRef body);
 
 }  // namespace longhaul

@@ -1,0 +1,244 @@
+#include "core/thread_pool.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/environment.h"
+#include "longhaul/error.h"
+
+namespace longhaul {
+namespace {
+
+// Spinning before sleeping: a pause takes 20 to 140 cycles, so this is some ten microseconds, about what a wake-up
+// costs.
+constexpr int kSpins = 1000;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Keeps the exception of the lowest index, so that the same failure gives the same message whatever the timing.
+class FirstError {
+ public:
+  void capture(int index) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!error_ || index < index_) {
+      error_ = std::current_exception();
+      index_ = index;
+    }
+  }
+  void rethrow() {
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  int index_ = 0;
+};
+
+struct Job {
+  WorkerRef body;
+  FirstError errors;
+
+  void run(int index) noexcept {
+    try {
+      body(index);
+    } catch (...) {
+      errors.capture(index);
+    }
+  }
+};
+
+/// The indices of a job are claimed one by one, so a worker that wakes late costs nothing but its help.
+///
+/// state_ packs (epoch, threads, next index): a claim is one compare-and-swap that fails if the job has changed, and
+/// job_ is read only while holding a claimed index, during which the job cannot end.
+class Pool {
+ public:
+  Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  /// False where another job is running, or the pool is closed.
+  bool try_run(int threads, Job& job);
+  /// Ends the workers for good. Does nothing while a job runs: a body called exit(), or a detached thread outlives
+  /// main().
+  void close();
+
+ private:
+  static constexpr uint64_t next_of(uint64_t state) { return state & 0xffff; }
+  static constexpr uint64_t threads_of(uint64_t state) { return (state >> 16) & 0xffff; }
+
+  void grow(int workers);
+  void work(int number);
+  bool run_one();
+
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> state_{0};
+  std::atomic<int> epoch_{0};    // what idle workers sleep on: an int is what the kernel's futex takes
+  std::atomic<int> pending_{0};  // indices not finished yet; the caller sleeps on it
+  Job* job_ = nullptr;
+  std::vector<std::thread> workers_;
+};
+
+void Pool::close() {
+  if (busy_.exchange(true, std::memory_order_acquire)) {
+    return;
+  }
+  stop_.store(true, std::memory_order_release);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) {
+    worker.join();
+  }
+  workers_.clear();
+}
+
+bool Pool::try_run(int threads, Job& job) {
+  if (busy_.exchange(true, std::memory_order_acquire)) {
+    return false;
+  }
+  const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> release(
+      &busy_, [](std::atomic<bool>* busy) { busy->store(false, std::memory_order_release); });
+  grow(threads - 1);
+  job_ = &job;
+  pending_.store(threads, std::memory_order_relaxed);
+  const auto epoch = static_cast<uint32_t>(epoch_.load(std::memory_order_relaxed)) + 1;
+  state_.store((static_cast<uint64_t>(epoch) << 32) | (static_cast<uint64_t>(threads) << 16),
+               std::memory_order_release);
+  epoch_.store(static_cast<int>(epoch));  // sequentially consistent: notify_all looks for sleepers only after the store
+  epoch_.notify_all();
+  while (run_one()) {
+  }
+  int left = pending_.load(std::memory_order_acquire);
+  for (int spin = 0; left != 0 && spin < kSpins; ++spin) {
+    pause_cpu();
+    left = pending_.load(std::memory_order_acquire);
+  }
+  while (left != 0) {
+    pending_.wait(left, std::memory_order_acquire);
+    left = pending_.load(std::memory_order_acquire);
+  }
+  return true;
+}
+
+/// Claims an index of the current job and runs it; false when none is left.
+bool Pool::run_one() {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (next_of(state) < threads_of(state)) {
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      job_->run(static_cast<int>(next_of(state)));
+      if (pending_.fetch_sub(1) == 1) {
+        pending_.notify_one();
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+void Pool::work(int number) {
+  pthread_setname_np(pthread_self(), fmt::format("longhaul-{}", number).c_str());
+  int seen = 0;
+  while (!stop_.load(std::memory_order_acquire)) {
+    for (int spin = 0; spin < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spin) {
+      pause_cpu();
+    }
+    epoch_.wait(seen, std::memory_order_acquire);
+    seen = epoch_.load(std::memory_order_acquire);
+    while (run_one()) {
+    }
+  }
+}
+
+void Pool::grow(int workers) {
+  if (static_cast<int>(workers_.size()) >= workers) {
+    return;
+  }
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the program's own threads
+  try {
+    workers_.reserve(static_cast<size_t>(workers));
+    while (static_cast<int>(workers_.size()) < workers) {
+      workers_.emplace_back([this, number = static_cast<int>(workers_.size()) + 1] { work(number); });
+    }
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw System(fmt::format("threads is {}, but worker {} cannot be started ({})", workers + 1, workers_.size() + 1,
+                             error.what()));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// Never freed and trivially destructible, so that a call from another static destructor still finds it (closed).
+constinit std::atomic<Pool*> g_pool{nullptr};
+
+Pool& process_pool() {
+  struct Closer {
+    Closer() {
+      g_pool = new Pool;
+      // A forked child has none of the workers: it leaves the parent's pool as it is and starts over.
+      pthread_atfork(nullptr, nullptr, [] { g_pool = new Pool; });
+    }
+    ~Closer() { g_pool.load()->close(); }
+  };
+  static const Closer closer;
+  return *g_pool.load(std::memory_order_acquire);
+}
+
+int count_allowed_cpus() {
+  for (int bits = 1024; bits <= (1 << 20); bits *= 2) {
+    const size_t bytes = CPU_ALLOC_SIZE(bits);
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(bits), [](cpu_set_t* p) { CPU_FREE(p); });
+    if (set != nullptr && sched_getaffinity(0, bytes, set.get()) == 0) {
+      return CPU_COUNT_S(bytes, set.get());
+    }
+  }
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+int default_threads() {
+  static const int threads = [] {
+    const std::optional<int> wanted = threads_setting();
+    return wanted ? *wanted : std::clamp(count_allowed_cpus(), 1, kMaxThreads);
+  }();
+  return threads;
+}
+
+void run_on_workers(int threads, WorkerRef body) {
+  if (threads < 1 || threads > kMaxThreads) {
+    throw InvalidArgument(fmt::format("threads is {}, but allowed are 1 to {}", threads, kMaxThreads));
+  }
+  Job job{body, {}};
+  if (threads == 1 || !process_pool().try_run(threads, job)) {
+    for (int index = 0; index < threads; ++index) {
+      job.run(index);
+    }
+  }
+  job.errors.rethrow();
+}
+
+}  // namespace longhaul
