@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "io/printable.h"
 #include "io/safetensors.h"
 #include "io/safetensors_format.h"
 #include "longhaul/error.h"
@@ -48,7 +49,7 @@ ordered_json parse_header(std::string_view text, std::string_view source) {
     } else if (event == Event::object_end) {
       keys.pop_back();
     } else if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      fail(source, fmt::format("the header names '{}' twice", parsed.get<std::string>()));
+      fail(source, fmt::format("the header names '{}' twice", printable(parsed.get<std::string>())));
     }
     return true;
   };
@@ -65,7 +66,7 @@ SafetensorsMetadata read_metadata(const ordered_json& json, std::string_view sou
   if (!json.is_object()) fail(source, "__metadata__ is no object of strings");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) fail(source, fmt::format("__metadata__ entry '{}' is no string", key));
+    if (!value.is_string()) fail(source, fmt::format("__metadata__ entry '{}' is no string", printable(key)));
     metadata.emplace(key, value.get<std::string>());
   }
   return metadata;
@@ -83,7 +84,7 @@ class EntryReader {
     if (!json.is_object()) reject("is described by no object");
     for (const auto& [key, value] : json.items()) {
       if (key != "dtype" && key != "shape" && key != "data_offsets") {
-        reject(fmt::format("has the key '{}'; allowed are dtype, shape and data_offsets", key));
+        reject(fmt::format("has the key '{}'; allowed are dtype, shape and data_offsets", printable(key)));
       }
     }
   }
@@ -94,7 +95,7 @@ class EntryReader {
     view.dtype = dtype();
     const std::vector<uint64_t> shape = numbers("shape");
     if (shape.empty() || shape.size() > TensorView::kMaxRank) {
-      throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has rank {}; supported are 1 to {}", source_, name_,
+      throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has rank {}; supported are 1 to {}", source_, printable(name_),
                                     shape.size(), TensorView::kMaxRank));
     }
     view.rank = static_cast<int>(shape.size());
@@ -112,7 +113,7 @@ class EntryReader {
     return {view, span};
   }
 
-  [[noreturn]] void reject(const std::string& what) const { fail(source_, fmt::format("tensor '{}' {}", name_, what)); }
+  [[noreturn]] void reject(const std::string& what) const { fail(source_, fmt::format("tensor '{}' {}", printable(name_), what)); }
 
  private:
   const ordered_json& at(const char* key) const {
@@ -126,8 +127,8 @@ class EntryReader {
     if (!json.is_string()) reject("has a dtype that is no string");
     const auto text = json.get<std::string>();
     if (const std::optional<DType> dtype = dtype_from_safetensors(text)) return *dtype;
-    throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has dtype {}; supported are {}", source_, name_, text,
-                                  kSafetensorsDTypeNames));
+    throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has dtype {}; supported are {}", source_, printable(name_),
+                                  printable(text), kSafetensorsDTypeNames));
   }
 
   std::vector<uint64_t> numbers(const char* key) const {
@@ -167,7 +168,7 @@ void check_coverage(std::vector<Span> spans, uint64_t data_size, std::string_vie
             [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t covered = 0;
   for (const Span& span : spans) {
-    if (span.begin < covered) fail(source, fmt::format("tensor '{}' overlaps the data of another", span.name));
+    if (span.begin < covered) fail(source, fmt::format("tensor '{}' overlaps the data of another", printable(span.name)));
     if (span.begin > covered) {
       fail(source, fmt::format("bytes {} to {} of the data belong to no tensor", covered, span.begin));
     }

@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "longhaul/attention.h"
+#include "longhaul/visit_order.h"
 
 namespace longhaul {
-
-enum class VisitOrder {
-  newest_first,  ///< the kernels' order: tiles from the newest visible key backwards
-  ascending,     ///< the published order (TensorRT-LLM, FlashInfer): tiles from the oldest key forwards
-};
 
 struct ReferenceOptions {
   Phase phase = Phase::prefill;

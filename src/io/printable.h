@@ -1,0 +1,25 @@
+// Foreign text inside a one-sentence message.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace longhaul {
+
+/// At most 80 bytes of `text`, control characters as \xNN, so that a message stays one line whatever a file holds.
+inline std::string printable(std::string_view text) {
+  constexpr size_t kLimit = 80;
+  std::string result;
+  for (const char c : text.substr(0, kLimit)) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return text.size() > kLimit ? result + "…" : result;
+}
+
+}  // namespace longhaul
