@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "longhaul/export.h"
 #include "longhaul/tensor.h"
 
 namespace longhaul {
@@ -39,7 +40,7 @@ struct CappedLambda {
   bool capped;  ///< the factor exceeds the context length: λ was cut to 1
 };
 /// Throws InvalidArgument unless factor is finite and >= 0 and context_length > 0.
-CappedLambda lambda_from_scale_factor(double factor, int64_t context_length);
+LONGHAUL_API CappedLambda lambda_from_scale_factor(double factor, int64_t context_length);
 
 /// The unit of skipping. Tiles, blocks and groups sit at absolute positions of the sequence.
 struct Geometry {
@@ -95,26 +96,26 @@ struct AttentionArgs {
 };
 
 /// Bytes of workspace the call needs. Prefill: independent of the sequence lengths. Thread-safe.
-size_t attention_workspace_bytes(const AttentionArgs& args, Phase phase);
+LONGHAUL_API size_t attention_workspace_bytes(const AttentionArgs& args, Phase phase);
 
 /// The unit of skipping the call would use. Thread-safe.
-Geometry attention_geometry(const AttentionArgs& args, Phase phase);
+LONGHAUL_API Geometry attention_geometry(const AttentionArgs& args, Phase phase);
 
 struct SkipMaskShape {
   int64_t voting_heads, groups, blocks;
 };
 /// Groups run over the requests in order. Prefill: group g of a request covers the absolute positions
 /// [group_rows*(first/group_rows + g), ...), first = kv_length - query_length. Decode: one group a request. Thread-safe.
-SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase);
+LONGHAUL_API SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase);
 
 /// Any number of query tokens per request; made for many. Thread-safe: calls may overlap when their outputs do not.
 /// Throws InvalidArgument, Unsupported or System before anything is written.
-void prefill(const AttentionArgs& args);
+LONGHAUL_API void prefill(const AttentionArgs& args);
 
 /// 1 to 16 query tokens per request on a long cache; splits the keys where there are too few heads. Thread-safe likewise.
-void decode(const AttentionArgs& args);
+LONGHAUL_API void decode(const AttentionArgs& args);
 
 /// Runs prefill() or decode().
-void attention(const AttentionArgs& args, Phase phase);
+LONGHAUL_API void attention(const AttentionArgs& args, Phase phase);
 
 }  // namespace longhaul

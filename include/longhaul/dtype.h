@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "longhaul/export.h"
+
 namespace longhaul {
 
 /// Numeric values are part of the C ABI (longhaul.h) and never change.
@@ -19,26 +21,26 @@ enum class DType : int32_t {
 };
 
 /// Bytes of one element.
-size_t dtype_size(DType dtype);
+LONGHAUL_API size_t dtype_size(DType dtype);
 
 /// "float32", "float16", "bfloat16", "float8_e4m3", "int32", "int64", "uint8".
-std::string_view dtype_name(DType dtype);
+LONGHAUL_API std::string_view dtype_name(DType dtype);
 
 /// The inverse of dtype_name; throws InvalidArgument naming the text and the allowed names.
-DType dtype_from_name(std::string_view name);
+LONGHAUL_API DType dtype_from_name(std::string_view name);
 
 /// Bits of the nearest value; NaN stays NaN (quiet), overflow gives infinity.
-uint16_t bf16_from_float(float value);
-float bf16_to_float(uint16_t bits);
-uint16_t f16_from_float(float value);
-float f16_to_float(uint16_t bits);
+LONGHAUL_API uint16_t bf16_from_float(float value);
+LONGHAUL_API float bf16_to_float(uint16_t bits);
+LONGHAUL_API uint16_t f16_from_float(float value);
+LONGHAUL_API float f16_to_float(uint16_t bits);
 
 /// Bits of the nearest value; |value| above 448 saturates to ±448 (infinity too), NaN stays NaN.
-uint8_t f8e4m3_from_float(float value);
-float f8e4m3_to_float(uint8_t bits);
+LONGHAUL_API uint8_t f8e4m3_from_float(float value);
+LONGHAUL_API float f8e4m3_to_float(uint8_t bits);
 
 /// One element of a floating-point dtype, read from or written to memory. Throws InvalidArgument on an integer dtype.
-float load_as_float(const void* data, DType dtype, int64_t index);
-void store_from_float(void* data, DType dtype, int64_t index, float value);
+LONGHAUL_API float load_as_float(const void* data, DType dtype, int64_t index);
+LONGHAUL_API void store_from_float(void* data, DType dtype, int64_t index, float value);
 
 }  // namespace longhaul

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "longhaul/export.h"
+
 namespace longhaul {
 
 /// Numeric values are part of the C ABI (longhaul.h) and never change.
@@ -16,7 +18,7 @@ enum class ErrorCode : int {
   system = 5,            ///< The operating system refused: memory, files, devices.
 };
 
-class Error : public std::runtime_error {
+class LONGHAUL_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const noexcept { return code_; }
@@ -26,7 +28,7 @@ class Error : public std::runtime_error {
 };
 
 template <ErrorCode kCode>
-class ErrorOf : public Error {
+class LONGHAUL_API ErrorOf : public Error {
  public:
   explicit ErrorOf(const std::string& message) : Error(kCode, message) {}
 };

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "longhaul/export.h"
+
 namespace longhaul {
 
 struct Setting {
@@ -18,10 +20,10 @@ struct Setting {
 };
 
 /// Every variable with its current value, in a fixed order. Thread-safe as long as nobody changes the environment.
-std::vector<Setting> settings();
+LONGHAUL_API std::vector<Setting> settings();
 
 /// Variables of the environment that begin with LONGHAUL_ and mean nothing to this library, sorted: misspelled, or of
 /// another version. Thread-safe likewise.
-std::vector<std::string> unknown_settings();
+LONGHAUL_API std::vector<std::string> unknown_settings();
 
 }  // namespace longhaul

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "longhaul/dtype.h"
+#include "longhaul/export.h"
 
 namespace longhaul {
 
@@ -15,7 +16,7 @@ enum class Device : int32_t { cpu = 0, cuda = 1 };
 
 /// Data, dtype, shape, strides (in elements) and device. A plain struct: copying it copies no data.
 /// A default-constructed view (rank 0) means "not given". Strides may be 0 or of any order; none may be negative.
-struct TensorView {
+struct LONGHAUL_API TensorView {
   static constexpr int kMaxRank = 4;
 
   void* data = nullptr;
