@@ -9,8 +9,8 @@ namespace longhaul {
 class WorkerRef {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, WorkerRef>)
-      WorkerRef(F&& body)  // NOLINT(google-explicit-constructor): a reference type
+    requires(!std::is_same_v<std::remove_cvref_t<F>, WorkerRef>)
+  WorkerRef(F&& body)  // NOLINT(google-explicit-constructor): a reference type
       : object_(const_cast<void*>(static_cast<const void*>(&body))),
         call_([](void* object, int worker) { (*static_cast<std::remove_reference_t<F>*>(object))(worker); }) {}
   void operator()(int worker) const { call_(object_, worker); }
