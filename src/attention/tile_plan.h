@@ -12,6 +12,13 @@ namespace longhaul {
 inline constexpr Geometry kCpuPrefill{.tile_keys = 64, .block_keys = 16, .group_rows = 16};
 inline constexpr Geometry kCpuDecode{.tile_keys = 64, .block_keys = 16, .group_rows = 0};
 
+/// Rows (positions x query heads of a KV head) that share one conversion of a key tile to fp32. The conversion costs as much as
+/// about 3 rows of arithmetic, so 256 rows hide it; their fp32 state, 2 x 128 KB at head size 128, still fits a 512 KB L2.
+inline constexpr int kPrefillItemRows = 256;
+
+/// Query positions of one prefill work item: kPrefillItemRows over the query heads of a KV head, a multiple of the group's rows.
+int prefill_item_positions(int heads_per_kv);
+
 /// Half-open range of key positions.
 struct KeyRange {
   int64_t begin = 0, end = 0;
@@ -22,6 +29,9 @@ struct KeyRange {
 /// Keys that the query at absolute position `position` sees: [max(0, position - window_left), min(position + 1, kv_length)),
 /// without the limit that is not set. Empty if there are none.
 KeyRange visible_keys(int64_t position, int64_t kv_length, bool causal, int64_t window_left);
+
+/// Rounds towards minus infinity; positions before the first key are negative.
+constexpr int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
 
 /// Number of parts a decode request's keys are split into. Depends on the lengths and heads of the batch, never on threads;
 /// on kv_length alone when batch_invariant. `requests_times_heads` = batch x heads_kv.

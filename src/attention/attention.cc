@@ -1,0 +1,87 @@
+// The public entry points: check, choose, run.
+#include "longhaul/attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "attention/cpu/run.h"
+#include "attention/cpu/workspace.h"
+#include "attention/mask_layout.h"
+#include "attention/params.h"
+#include "attention/tile_plan.h"
+#include "longhaul/error.h"
+
+namespace longhaul {
+namespace {
+
+Geometry cpu_geometry(Phase phase) { return phase == Phase::prefill ? kCpuPrefill : kCpuDecode; }
+
+size_t workspace_bytes(const AttentionParams& p, Phase phase) {
+  AttentionParams counting = p;
+  counting.workspace = nullptr;
+  return phase == Phase::prefill ? cpu_prefill_workspace_bytes(counting) : cpu_decode_workspace_bytes(counting);
+}
+
+void check_workspace(const AttentionArgs& args, const AttentionParams& p, Phase phase) {
+  const size_t needed = workspace_bytes(p, phase);
+  if (args.workspace == nullptr) {
+    throw InvalidArgument(fmt::format("workspace is null, but this call needs {} bytes (attention_workspace_bytes)", needed));
+  }
+  if (reinterpret_cast<uintptr_t>(args.workspace) % kWorkspaceAlignment != 0) {
+    throw InvalidArgument(fmt::format("workspace is at address {}, but it must be aligned to {} bytes", args.workspace,
+                                      kWorkspaceAlignment));
+  }
+  if (args.workspace_bytes < needed) {
+    throw InvalidArgument(fmt::format("workspace_bytes is {}, but this call needs {} (attention_workspace_bytes)",
+                                      args.workspace_bytes, needed));
+  }
+}
+
+}  // namespace
+
+CappedLambda lambda_from_scale_factor(double factor, int64_t context_length) {
+  if (!(std::isfinite(factor) && factor >= 0)) {
+    throw InvalidArgument(fmt::format("factor is {}, but it must be finite and not negative", factor));
+  }
+  if (context_length <= 0) {
+    throw InvalidArgument(fmt::format("context_length is {}, but it must be positive", context_length));
+  }
+  const double lambda = factor / static_cast<double>(context_length);
+  return {static_cast<float>(std::min(lambda, 1.0)), lambda > 1.0};
+}
+
+size_t attention_workspace_bytes(const AttentionArgs& args, Phase phase) {
+  return workspace_bytes(make_params(args, phase), phase);
+}
+
+Geometry attention_geometry(const AttentionArgs& args, Phase phase) {
+  make_params(args, phase);
+  return cpu_geometry(phase);
+}
+
+SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase) {
+  return mask_shape(make_params(args, phase), phase, cpu_geometry(phase));
+}
+
+void attention(const AttentionArgs& args, Phase phase) {
+  AttentionParams p = make_params(args, phase);
+  check_workspace(args, p, phase);
+  p.workspace = args.workspace;
+  if (p.skip_mask != nullptr) {
+    const int64_t voting_heads = phase == Phase::prefill ? p.heads_q : p.heads_kv;
+    std::memset(p.skip_mask, 0, static_cast<size_t>(voting_heads * p.mask_groups * p.mask_blocks));
+  }
+  if (phase == Phase::prefill) {
+    cpu_prefill(p);
+  } else {
+    cpu_decode(p);
+  }
+}
+
+void prefill(const AttentionArgs& args) { attention(args, Phase::prefill); }
+void decode(const AttentionArgs& args) { attention(args, Phase::decode); }
+
+}  // namespace longhaul

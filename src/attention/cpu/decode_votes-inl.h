@@ -1,0 +1,182 @@
+// Decode: which blocks of a tile the rows of a KV head drop together, the weights of the others, and what many λ at once would
+// have dropped.
+#pragma once
+
+LONGHAUL_TARGET_BEGIN
+namespace longhaul::LONGHAUL_ISA {
+
+template <class T>
+void DecodeRun<T>::weigh_tile(float* scores, PendingTile& tile, bool always) {
+  for (int i = 0; i < rows_; ++i) statistics(row_[i], scores + i * kTile, tile);
+  const bool may_skip = mode_of(p_) == Mode::skip && !always;
+  bool visible[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) {
+    visible[b] = false;
+    tile.kept[b] = false;
+    for (int i = 0; i < rows_; ++i) {
+      const DecodeRow& row = row_[i];
+      if (!row.block_seen[b]) continue;
+      visible[b] = true;
+      if (!may_skip || row_keeps(row, b, row.lambda, row.log2_lambda, row.reference_sum)) {
+        tile.kept[b] = true;
+        break;
+      }
+    }
+    tile.any = tile.any || tile.kept[b];
+  }
+  if (p_.counters != nullptr || p_.skip_mask != nullptr) record(tile, visible);
+  uint32_t probe_skipped[kBlocks] = {};
+  if (p_.probes > 0 && !always) probe(tile, probe_skipped);
+  if (!tile.any) return;
+  for (int i = 0; i < rows_; ++i) add_weights(row_[i], scores + i * kTile, tile);
+  if (p_.probes > 0) carry_probe_sums(scores, probe_skipped);
+}
+
+/// Maxima of the tile and its blocks over the keys the row sees, and where a score is not finite.
+template <class T>
+void DecodeRun<T>::statistics(DecodeRow& row, const float* scores, const PendingTile& tile) const {
+  const int64_t from = (row.keys.begin > tile.keys.begin ? row.keys.begin : tile.keys.begin) - tile.begin;
+  const int64_t to = (row.keys.end < tile.keys.end ? row.keys.end : tile.keys.end) - tile.begin;
+  row.tile_max = -kInfinity;
+  for (int b = 0; b < kBlocks; ++b) {
+    const int low = from > b * kBlock ? static_cast<int>(from) : b * kBlock;
+    const int high = to < (b + 1) * kBlock ? static_cast<int>(to) : (b + 1) * kBlock;
+    float block_max = -kInfinity, bad = 0;
+    if (high - low == kBlock) {
+      F m = set1(-kInfinity), product = zero();
+      for (int j = low; j < high; j += kLanes) {
+        const F s = load(scores + j);
+        m = max(s, m);
+        product = fma(s, zero(), product);
+      }
+      block_max = max_lanes(m);
+      bad = any(is_nan(product)) ? 1.0F : 0.0F;
+    } else {
+      for (int j = low; j < high; ++j) {
+        block_max = scores[j] > block_max ? scores[j] : block_max;
+        if (!(scores[j] > -kInfinity && scores[j] < kInfinity)) bad = 1;
+      }
+    }
+    row.block_seen[b] = high > low;
+    row.block_max[b] = block_max;
+    row.block_bad[b] = bad != 0;
+    row.tile_max = block_max > row.tile_max ? block_max : row.tile_max;
+    for (int j = low; j < high && row.block_bad[b]; ++j) row.poisoned = row.poisoned || !(scores[j] < kInfinity);
+  }
+}
+
+/// One row's veto. A reference that is not finite never votes to skip.
+template <class T>
+bool DecodeRun<T>::row_keeps(const DecodeRow& row, int b, float lambda, float log2_lambda, float reference_sum) const {
+  if (row.block_bad[b] || row.poisoned) return true;
+  const float joined = row.tile_max > row.max ? row.tile_max : row.max;
+  if (!(joined > -kInfinity)) return true;
+  if (p_.rule == SkipRule::max) return !(row.block_max[b] - joined < log2_lambda);
+  const float reference = reference_sum * std::exp2(row.max - joined) + std::exp2(row.tile_max - joined);
+  return !(std::exp2(row.block_max[b] - joined) / reference < lambda);
+}
+
+/// Turns the kept blocks' scores into weights and joins their sum.
+template <class T>
+void DecodeRun<T>::add_weights(DecodeRow& row, float* scores, const PendingTile& tile) const {
+  const float joined = row.tile_max > row.max ? row.tile_max : row.max;
+  const F base = set1(joined > -kInfinity ? joined : 0.0F);
+  F total = zero();
+  for (int b = kBlocks - 1; b >= 0; --b) {
+    if (!tile.kept[b]) continue;
+    for (int j = b * kBlock; j < (b + 1) * kBlock; j += kLanes) {
+      const F w = exp2(load(scores + j) - base);
+      store(scores + j, w);
+      total = total + w;
+    }
+  }
+  alignas(64) float rescale[kLanes];
+  store(rescale, exp2(set1(row.max) - base));
+  row.rescale = rescale[0];
+  const float sum = sum_lanes(total);
+  row.sum = row.sum * row.rescale + sum;
+  row.reference_sum = row.reference_sum * row.rescale + sum;
+  row.max = joined;
+}
+
+template <class T>
+int64_t DecodeRun<T>::visible_scores(const PendingTile& tile, int b) const {
+  int64_t count = 0;
+  const int64_t begin = tile.begin + b * kBlock, end = begin + kBlock;
+  for (int i = 0; i < rows_; ++i) {
+    int64_t low = begin > tile.keys.begin ? begin : tile.keys.begin, high = end < tile.keys.end ? end : tile.keys.end;
+    low = low > row_[i].keys.begin ? low : row_[i].keys.begin;
+    high = high < row_[i].keys.end ? high : row_[i].keys.end;
+    if (high > low) count += high - low;
+  }
+  return count;
+}
+
+/// Counters and the skip mask.
+template <class T>
+void DecodeRun<T>::record(const PendingTile& tile, const bool (&visible)[kBlocks]) const {
+  int64_t seen = 0, skipped = 0, unread = 0;
+  for (int b = 0; b < kBlocks; ++b) {
+    if (!visible[b]) continue;
+    const int64_t scores = visible_scores(tile, b);
+    seen += scores;
+    if (!tile.kept[b]) {
+      const int64_t begin = tile.begin + b * kBlock, end = begin + kBlock;
+      const int64_t keys = (end < tile.keys.end ? end : tile.keys.end) - (begin > tile.keys.begin ? begin : tile.keys.begin);
+      skipped += scores;
+      unread += keys * p_.dv * static_cast<int64_t>(sizeof(T));
+    }
+    if (p_.skip_mask != nullptr) {
+      p_.skip_mask[(item_.head_kv * p_.mask_groups + item_.request) * p_.mask_blocks + tile.begin / kBlock + b] =
+          tile.kept[b] ? 1 : 2;
+    }
+  }
+  if (p_.counters == nullptr) return;
+  int64_t* counters = p_.counters + item_.head_kv * p_.counters_head;
+  add_counter(counters, seen);
+  add_counter(counters + p_.counters_kind, skipped);
+  add_counter(counters + 2 * p_.counters_kind, unread);
+}
+
+/// Bit n of skipped[b]: λ n drops block b.
+template <class T>
+void DecodeRun<T>::probe(const PendingTile& tile, uint32_t (&skipped)[kBlocks]) const {
+  int64_t* counts = p_.probe_skipped + int64_t{item_.head_kv} * p_.probes;
+  for (int b = 0; b < kBlocks; ++b) {
+    if (!tile.kept[b]) continue;  // no row sees it
+    const int64_t scores = visible_scores(tile, b);
+    for (int n = 0; n < p_.probes; ++n) {
+      const float lambda = p_.probe_lambdas[n];
+      bool keep = false;
+      for (int i = 0; i < rows_ && !keep; ++i) {
+        keep = row_[i].block_seen[b] && row_keeps(row_[i], b, lambda, log2_lambda(lambda), probe_sum_[n * rows_ + i]);
+      }
+      if (keep) continue;
+      skipped[b] |= 1U << n;
+      add_counter(counts + n, scores);
+    }
+  }
+}
+
+/// Each λ's kept mass after this tile, under its own decisions.
+template <class T>
+void DecodeRun<T>::carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]) {
+  for (int i = 0; i < rows_; ++i) {
+    float block_sum[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      block_sum[b] = 0;
+      if (!row_[i].block_seen[b]) continue;
+      F sum = zero();
+      for (int j = b * kBlock; j < (b + 1) * kBlock; j += kLanes) sum = sum + load(scores + i * kTile + j);
+      block_sum[b] = sum_lanes(sum);
+    }
+    for (int n = 0; n < p_.probes; ++n) {
+      float& mass = probe_sum_[n * rows_ + i];
+      mass *= row_[i].rescale;
+      for (int b = 0; b < kBlocks; ++b) mass += (skipped[b] >> n & 1U) != 0 ? 0.0F : block_sum[b];
+    }
+  }
+}
+
+}  // namespace longhaul::LONGHAUL_ISA
+LONGHAUL_TARGET_END

@@ -1,0 +1,93 @@
+// The kernel table of one instruction set: picks the instantiation for head size, dtype and mode.
+#pragma once
+
+LONGHAUL_TARGET_BEGIN
+namespace longhaul::LONGHAUL_ISA {
+
+template <int kD, int kDv, Mode kMode>
+size_t prefill_bytes(const AttentionParams& p) {
+  return PrefillRun<kD, kDv, kMode>::scratch_floats(p) * sizeof(float);
+}
+template <int kD, int kDv, Mode kMode>
+void prefill_run(const AttentionParams& p, const PrefillItem& item, void* scratch) {
+  PrefillRun<kD, kDv, kMode>(p, item, static_cast<float*>(scratch)).run();
+}
+
+template <int kD, int kDv>
+size_t prefill_bytes_by_mode(const AttentionParams& p) {
+  return mode_of(p) == Mode::probe ? prefill_bytes<kD, kDv, Mode::probe>(p) : prefill_bytes<kD, kDv, Mode::skip>(p);
+}
+template <int kD, int kDv>
+void prefill_by_mode(const AttentionParams& p, const PrefillItem& item, void* scratch) {
+  switch (mode_of(p)) {
+    case Mode::dense: return prefill_run<kD, kDv, Mode::dense>(p, item, scratch);
+    case Mode::skip: return prefill_run<kD, kDv, Mode::skip>(p, item, scratch);
+    case Mode::probe: return prefill_run<kD, kDv, Mode::probe>(p, item, scratch);
+  }
+}
+
+size_t prefill_scratch_bytes(const AttentionParams& p) {
+  if (p.d == 64) return prefill_bytes_by_mode<64, 64>(p);
+  if (p.d == 128) return prefill_bytes_by_mode<128, 128>(p);
+  if (p.d == 192) return prefill_bytes_by_mode<192, 128>(p);
+  return prefill_bytes_by_mode<256, 256>(p);
+}
+
+void prefill_item(const AttentionParams& p, const PrefillItem& item, void* scratch) {
+  if (p.d == 64) return prefill_by_mode<64, 64>(p, item, scratch);
+  if (p.d == 128) return prefill_by_mode<128, 128>(p, item, scratch);
+  if (p.d == 192) return prefill_by_mode<192, 128>(p, item, scratch);
+  prefill_by_mode<256, 256>(p, item, scratch);
+}
+
+size_t decode_scratch_bytes(const AttentionParams& p) {
+  int64_t tokens = 0;
+  for (int b = 0; b < p.batch; ++b) tokens = p.q_length(b) > tokens ? p.q_length(b) : tokens;
+  return DecodeRun<float>::scratch_floats(p, static_cast<int>(tokens) * p.group) * sizeof(float);
+}
+
+template <class T>
+void decode_run(const AttentionParams& p, const DecodeItem& item, void* scratch) {
+  DecodeRun<T>(p, item, static_cast<float*>(scratch)).run();
+}
+
+void decode_item(const AttentionParams& p, const DecodeItem& item, void* scratch) {
+  switch (p.kv_dtype) {
+    case DType::f32: return decode_run<float>(p, item, scratch);
+    case DType::f16: return decode_run<F16>(p, item, scratch);
+    case DType::bf16: return decode_run<Bf16>(p, item, scratch);
+    default: return decode_run<F8E4M3>(p, item, scratch);
+  }
+}
+
+void decode_merge(const AttentionParams& p, int request, int head_kv, const float* partials, int parts, void* scratch) {
+  const int rows = static_cast<int>(p.q_length(request)) * p.group;
+  const int64_t row_floats = p.dv + 2, part_floats = rows * row_floats;
+  float* output = static_cast<float*>(scratch);
+  for (int i = 0; i < rows; ++i) {
+    const float* row = partials + i * row_floats;
+    float max = -kInfinity, sum = 0;
+    for (int part = 0; part < parts; ++part) {
+      const float m = row[part * part_floats + p.dv];
+      max = m > max ? m : max;
+    }
+    for (int c = 0; c < p.dv; ++c) output[c] = 0;
+    for (int part = 0; part < parts; ++part) {
+      const float* from = row + part * part_floats;
+      if (from[p.dv + 1] == 0) continue;  // empty: its maximum is no base for a difference
+      const float factor = std::exp2(from[p.dv] - max);
+      sum += from[p.dv + 1] * factor;
+      for (int c = 0; c < p.dv; ++c) output[c] += from[c] * factor;
+    }
+    write_result(p, p.cu_q[request] + i / p.group, head_kv * p.group + i % p.group, output, max, sum);
+  }
+}
+
+}  // namespace longhaul::LONGHAUL_ISA
+LONGHAUL_TARGET_END
+
+#define LONGHAUL_KERNEL_TABLE                                                                                     \
+  {                                                                                                               \
+    LONGHAUL_ISA::prefill_scratch_bytes, LONGHAUL_ISA::prefill_item, LONGHAUL_ISA::decode_scratch_bytes,          \
+        LONGHAUL_ISA::decode_item, LONGHAUL_ISA::decode_merge                                                     \
+  }

@@ -1,0 +1,16 @@
+#include "attention/cpu/kernels.h"
+
+namespace longhaul {
+
+const CpuKernels& cpu_kernels(Isa isa) {
+#ifdef LONGHAUL_HAVE_AVX512
+  if (isa == Isa::avx512) return kAvx512Kernels;
+#endif
+#ifdef LONGHAUL_HAVE_AVX2
+  if (isa == Isa::avx2) return kAvx2Kernels;
+#endif
+  (void)isa;
+  return kPortableKernels;
+}
+
+}  // namespace longhaul

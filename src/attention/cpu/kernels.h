@@ -1,0 +1,47 @@
+// The table of CPU kernels, one column per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/params.h"
+#include "attention/tile_plan.h"
+#include "core/cpu_features.h"
+
+namespace longhaul {
+
+/// One unit of prefill: all query heads of one KV head, over query rows [row_begin, row_end) of a request. The rows lie within
+/// prefill_item_positions() absolute positions from a multiple of it.
+struct PrefillItem {
+  int request;
+  int head_kv;
+  int64_t row_begin, row_end;  // query index within the request
+};
+
+/// One unit of decode: all rows (query tokens x query heads) of one KV head over one part of the keys.
+struct DecodeItem {
+  int request;
+  int head_kv;
+  KeyRange keys;         // this part
+  KeyRange newest_tile;  // seeds the reference; empty in the newest part, which computes it itself
+  float* partial;        // rows x (dv + 2) floats: output, maximum (log2 units), sum; nullptr: write the final output
+};
+
+struct CpuKernels {
+  /// Bytes of scratch one thread needs.
+  size_t (*prefill_scratch_bytes)(const AttentionParams&);
+  void (*prefill_item)(const AttentionParams&, const PrefillItem&, void* scratch);
+  size_t (*decode_scratch_bytes)(const AttentionParams&);
+  void (*decode_item)(const AttentionParams&, const DecodeItem&, void* scratch);
+  /// Merges `parts` partial results, newest first, that lie `rows * (dv + 2)` floats apart, and writes the output.
+  void (*decode_merge)(const AttentionParams&, int request, int head_kv, const float* partials, int parts, void* scratch);
+};
+
+const CpuKernels& cpu_kernels(Isa isa);
+
+// Defined in kernels_<isa>.cc.
+extern const CpuKernels kPortableKernels;
+extern const CpuKernels kAvx2Kernels;
+extern const CpuKernels kAvx512Kernels;
+
+}  // namespace longhaul

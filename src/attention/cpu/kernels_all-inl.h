@@ -1,0 +1,22 @@
+// The kernels of one instruction set in one translation unit; include the simd header first.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "attention/cpu/kernels.h"
+#include "attention/mask_layout.h"
+#include "longhaul/dtype.h"
+
+#include "attention/cpu/math-inl.h"
+#include "attention/cpu/rows-inl.h"
+
+#include "attention/cpu/prefill-inl.h"
+#include "attention/cpu/prefill_votes-inl.h"
+
+#include "attention/cpu/decode-inl.h"
+#include "attention/cpu/decode_votes-inl.h"
+
+#include "attention/cpu/kernels-inl.h"
