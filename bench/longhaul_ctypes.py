@@ -6,7 +6,8 @@
     call = lib.prepare("decode", q, k, v, out, page_table=..., kv_lengths=...)
     call()                                           # only the C call: what a benchmark times
 
-Tensors are numpy arrays, torch tensors, or Raw. Numpy has no bfloat16 and no float8: as query, key, value and output, uint16 stands for bfloat16 and uint8 for float8_e4m3.
+Tensors are numpy arrays, torch tensors, or Raw. Numpy has no bfloat16 and no float8: as query, key, value and output,
+uint16 stands for bfloat16 and uint8 for float8_e4m3.
 """
 
 from __future__ import annotations
@@ -159,9 +160,7 @@ class Call:
         self._pointer = ctypes.byref(args)
 
     def __call__(self) -> None:
-        status = self._function(self._pointer)
-        if status:
-            self._lib.fail(status)
+        self._lib.check(self._function(self._pointer))
 
 
 class Longhaul:
@@ -176,12 +175,9 @@ class Longhaul:
         if c.lh_abi_version() != ABI_VERSION:
             raise LonghaulError("unsupported", f"the library's ABI is {c.lh_abi_version()}, this file's {ABI_VERSION}")
 
-    def fail(self, status: int):
-        raise LonghaulError(self.c.lh_status_name(status).decode(), self.c.lh_last_error().decode())
-
-    def _check(self, status: int) -> None:
+    def check(self, status: int) -> None:
         if status:
-            self.fail(status)
+            raise LonghaulError(self.c.lh_status_name(status).decode(), self.c.lh_last_error().decode())
 
     @property
     def version(self) -> str:
@@ -190,18 +186,18 @@ class Longhaul:
     @property
     def isa(self) -> str:
         name = ctypes.c_char_p()
-        self._check(self.c.lh_isa(ctypes.byref(name)))
+        self.check(self.c.lh_isa(ctypes.byref(name)))
         return name.value.decode()
 
     @property
     def default_threads(self) -> int:
         threads = ctypes.c_int32()
-        self._check(self.c.lh_default_threads(ctypes.byref(threads)))
+        self.check(self.c.lh_default_threads(ctypes.byref(threads)))
         return threads.value
 
     def _args(self, q, k, v, out, *, lambda_=None, rule="max", keep: list, **options) -> _AttentionArgs:
         args = _AttentionArgs()
-        self._check(self.c.lh_attention_args_init(ctypes.byref(args), ctypes.sizeof(args)))
+        self.check(self.c.lh_attention_args_init(ctypes.byref(args), ctypes.sizeof(args)))
         tensors = {"query": q, "key": k, "value": v, "output": out}
         fields = dict(_AttentionArgs._fields_)
         for name, value in options.items():
@@ -234,7 +230,7 @@ class Longhaul:
         args = self._args(q, k, v, out, keep=keep, **options)
         if not args.workspace:
             size = ctypes.c_size_t()
-            self._check(self.c.lh_attention_workspace_bytes(ctypes.byref(args), PHASES[phase], ctypes.byref(size)))
+            self.check(self.c.lh_attention_workspace_bytes(ctypes.byref(args), PHASES[phase], ctypes.byref(size)))
             workspace = _aligned_bytes(size.value)
             keep.append(workspace)
             args.workspace, args.workspace_bytes = workspace.ctypes.data, size.value
@@ -249,7 +245,7 @@ class Longhaul:
     def _query(self, function: str, result, phase: str, q, k, v, out, options):
         keep: list = []
         args = self._args(q, k, v, out, keep=keep, **options)
-        self._check(getattr(self.c, function)(ctypes.byref(args), PHASES[phase], ctypes.byref(result)))
+        self.check(getattr(self.c, function)(ctypes.byref(args), PHASES[phase], ctypes.byref(result)))
         return result
 
     def workspace_bytes(self, phase: str, q, k, v, out, **options) -> int:
@@ -273,13 +269,13 @@ class Longhaul:
             "dropped_mass": np.empty((heads_q, total_q)),
         }
         reference = _ReferenceArgs()
-        self._check(self.c.lh_reference_args_init(ctypes.byref(reference), ctypes.sizeof(reference)))
+        self.check(self.c.lh_reference_args_init(ctypes.byref(reference), ctypes.sizeof(reference)))
         reference.phase, reference.order = PHASES[phase], ORDERS[order]
         reference.geometry, reference.one_part = Geometry(*geometry), one_part
         for name, array in results.items():
             setattr(reference, name, array.ctypes.data)
             setattr(reference, f"{name}_count", array.size)
-        self._check(self.c.lh_reference_attention(ctypes.byref(args), ctypes.byref(reference)))
+        self.check(self.c.lh_reference_attention(ctypes.byref(args), ctypes.byref(reference)))
         return results
 
     def convert(self, array: np.ndarray, target: str, source: str | None = None) -> np.ndarray:
@@ -287,15 +283,13 @@ class Longhaul:
         array = np.ascontiguousarray(array)
         source = source or _dtype_name(array.dtype, operand=True)
         result = np.empty(array.shape, STORAGE[target])
-        self._check(
-            self.c.lh_convert(array.ctypes.data, DTYPES[source], result.ctypes.data, DTYPES[target], array.size)
-        )
+        self.check(self.c.lh_convert(array.ctypes.data, DTYPES[source], result.ctypes.data, DTYPES[target], array.size))
         return result
 
     def lambda_from_scale_factor(self, factor: float, context_length: int) -> tuple[float, bool]:
         value, capped = ctypes.c_float(), ctypes.c_int32()
         pointers = ctypes.byref(value), ctypes.byref(capped)
-        self._check(self.c.lh_lambda_from_scale_factor(factor, context_length, *pointers))
+        self.check(self.c.lh_lambda_from_scale_factor(factor, context_length, *pointers))
         return value.value, bool(capped.value)
 
 
