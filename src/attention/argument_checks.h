@@ -27,8 +27,6 @@ inline void check_view(const TensorView& view, const char* name) {
   if (view.device != Device::cpu)
     fail<Unsupported>("{} is {} on a CUDA device, but this build has attention kernels for CPU tensors only", name,
                       view.describe());
-  if (reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) != 0)
-    fail("{} has its data at {}, which is not aligned to its elements of {} bytes", name, view.data, dtype_size(view.dtype));
 }
 
 inline void check_required(const TensorView& view, const char* name) {
