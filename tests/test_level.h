@@ -1,4 +1,5 @@
-// How much work a randomised test does: LONGHAUL_TEST_LEVEL = short (sanitizer builds), normal (default) or long (releases).
+// How much work a randomised test does: LONGHAUL_TEST_LEVEL = short (sanitizer builds), normal (default) or long
+// (releases).
 #pragma once
 
 #include <cstdlib>
