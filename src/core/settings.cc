@@ -15,6 +15,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::string_view kPrefix = "LONGHAUL_";
+constexpr std::string_view kTestPrefix = "LONGHAUL_TEST_";  // of the project's own tests
 
 struct Variable {
   const char* name;
@@ -88,7 +89,7 @@ std::vector<std::string> unknown_settings() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
-    if (name.starts_with(kPrefix) &&
+    if (name.starts_with(kPrefix) && !name.starts_with(kTestPrefix) &&
         std::none_of(kVariables.begin(), kVariables.end(), [&](const Variable& known) { return known.name == name; })) {
       result.emplace_back(name);
     }

@@ -98,12 +98,15 @@ void TensorView::check(const std::string& name) const {
     return fmt::format("{} has the dtype {}, but allowed are 0 to {}", name, static_cast<int>(dtype),
                        static_cast<int>(DType::u8));
   });
+  for (int i = 0; i < rank; ++i) {
+    const int64_t n = shape[static_cast<size_t>(i)];
+    require(n >= 0, [&] { return fmt::format("{} has the size {} in dimension {}, but it must be >= 0", name, n, i); });
+  }
   int64_t last = 0;  // offset of the last element
   bool overflow = false;
   for (int i = 0; i < rank; ++i) {
     const int64_t n = shape[static_cast<size_t>(i)];
     const int64_t step = stride[static_cast<size_t>(i)];
-    require(n >= 0, [&] { return fmt::format("{} has the size {} in dimension {}, but it must be >= 0", name, n, i); });
     require(step >= 0,
             [&] { return fmt::format("{} has the stride {} in dimension {}, but it must be >= 0", name, step, i); });
     int64_t reach = 0;
