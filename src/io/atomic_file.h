@@ -8,9 +8,9 @@
 
 namespace longhaul {
 
-/// Writes to a temporary file in the target's directory; commit() syncs it and renames it over the target. Destroyed without
-/// commit(), it removes the temporary file and leaves the target as it was. Throws System where the operating system refuses and
-/// InvalidArgument where the target exists and is no regular file.
+/// Writes to a temporary file in the target's directory; commit() syncs it and renames it over the target. Destroyed
+/// without commit(), it removes the temporary file and leaves the target as it was. Throws System where the operating
+/// system refuses and InvalidArgument where the target exists and is no regular file.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -34,7 +34,8 @@ class AtomicFile {
 /// The whole of `text`, by an AtomicFile.
 void write_text_file(const std::string& path, std::string_view text);
 
-/// Reads at most `max_bytes`; throws System where the file cannot be read, InvalidArgument where it is longer or no regular file.
+/// Reads at most `max_bytes`; throws System where the file cannot be read, InvalidArgument where it is longer or no
+/// regular file.
 std::string read_text_file(const std::string& path, size_t max_bytes);
 
 }  // namespace longhaul

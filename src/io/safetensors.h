@@ -29,9 +29,9 @@ struct SafetensorsContents {
 /// Largest header the format allows.
 inline constexpr size_t kMaxSafetensorsHeader = 100'000'000;
 
-/// Checks `bytes` (aligned to 8) completely and describes the tensors, copying nothing. `source` names the file in messages. Throws
-/// InvalidArgument where the bytes are no valid file; Unsupported for ranks 0 and above TensorView::kMaxRank and for dtypes other
-/// than F32, F16, BF16, F8_E4M3, I32, I64 and U8.
+/// Checks `bytes` (aligned to 8) completely and describes the tensors, copying nothing. `source` names the file in
+/// messages. Throws InvalidArgument where the bytes are no valid file; Unsupported for ranks 0 and above
+/// TensorView::kMaxRank and for dtypes other than F32, F16, BF16, F8_E4M3, I32, I64 and U8.
 SafetensorsContents parse_safetensors(std::span<const std::byte> bytes, std::string_view source);
 
 /// A file mapped read-only. The views stay valid as long as any copy of this object lives and nobody shortens the file.
@@ -57,10 +57,10 @@ class SafetensorsFile {
   SafetensorsContents contents_;
 };
 
-/// Writes beside the target and renames, so the target holds either its old content or all of the new one, also after a full disk
-/// or an interrupt. Strided views are written row-major; the data is ordered by element size, so that every tensor is aligned.
-/// Throws InvalidArgument for names that are empty, repeated, reserved or no UTF-8, and for views on a device; System where
-/// writing fails.
+/// Writes beside the target and renames, so the target holds either its old content or all of the new one, also after a
+/// full disk or an interrupt. Strided views are written row-major; the data is ordered by element size, so that every
+/// tensor is aligned. Throws InvalidArgument for names that are empty, repeated, reserved or no UTF-8, and for views on
+/// a device; System where writing fails.
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const SafetensorsMetadata& metadata = {});
 

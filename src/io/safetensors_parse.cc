@@ -95,8 +95,8 @@ class EntryReader {
     view.dtype = dtype();
     const std::vector<uint64_t> shape = numbers("shape");
     if (shape.empty() || shape.size() > TensorView::kMaxRank) {
-      throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has rank {}; supported are 1 to {}", source_, printable(name_),
-                                    shape.size(), TensorView::kMaxRank));
+      throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has rank {}; supported are 1 to {}", source_,
+                                    printable(name_), shape.size(), TensorView::kMaxRank));
     }
     view.rank = static_cast<int>(shape.size());
     const uint64_t bytes = fill_shape(shape, view);
@@ -104,8 +104,8 @@ class EntryReader {
     if (offsets.size() != 2) reject(fmt::format("has {} data_offsets instead of 2", offsets.size()));
     const Span span{name_, offsets[0], offsets[1]};
     if (span.begin > span.end || span.end > data_size) {
-      reject(fmt::format("has data_offsets [{}, {}], which do not lie within the {} bytes of data (truncated file?)", span.begin,
-                         span.end, data_size));
+      reject(fmt::format("has data_offsets [{}, {}], which do not lie within the {} bytes of data (truncated file?)",
+                         span.begin, span.end, data_size));
     }
     if (span.end - span.begin != bytes) {
       reject(fmt::format("has {} bytes of data, but {} needs {}", span.end - span.begin, view.describe(), bytes));
@@ -113,7 +113,9 @@ class EntryReader {
     return {view, span};
   }
 
-  [[noreturn]] void reject(const std::string& what) const { fail(source_, fmt::format("tensor '{}' {}", printable(name_), what)); }
+  [[noreturn]] void reject(const std::string& what) const {
+    fail(source_, fmt::format("tensor '{}' {}", printable(name_), what));
+  }
 
  private:
   const ordered_json& at(const char* key) const {
@@ -127,8 +129,8 @@ class EntryReader {
     if (!json.is_string()) reject("has a dtype that is no string");
     const auto text = json.get<std::string>();
     if (const std::optional<DType> dtype = dtype_from_safetensors(text)) return *dtype;
-    throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has dtype {}; supported are {}", source_, printable(name_),
-                                  printable(text), kSafetensorsDTypeNames));
+    throw Unsupported(fmt::format("safetensors file '{}': tensor '{}' has dtype {}; supported are {}", source_,
+                                  printable(name_), printable(text), kSafetensorsDTypeNames));
   }
 
   std::vector<uint64_t> numbers(const char* key) const {
@@ -168,7 +170,8 @@ void check_coverage(std::vector<Span> spans, uint64_t data_size, std::string_vie
             [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t covered = 0;
   for (const Span& span : spans) {
-    if (span.begin < covered) fail(source, fmt::format("tensor '{}' overlaps the data of another", printable(span.name)));
+    if (span.begin < covered)
+      fail(source, fmt::format("tensor '{}' overlaps the data of another", printable(span.name)));
     if (span.begin > covered) {
       fail(source, fmt::format("bytes {} to {} of the data belong to no tensor", covered, span.begin));
     }
@@ -198,8 +201,9 @@ SafetensorsContents parse_safetensors(std::span<const std::byte> bytes, std::str
     auto [view, span] = entry.read(data_size);
     const uint64_t position = 8 + header_length + span.begin;
     if (position % dtype_size(view.dtype) != 0) {
-      entry.reject(fmt::format("starts at byte {}, which is no multiple of its element size {} (pad the header with spaces)",
-                               position, dtype_size(view.dtype)));
+      entry.reject(
+          fmt::format("starts at byte {}, which is no multiple of its element size {} (pad the header with spaces)",
+                      position, dtype_size(view.dtype)));
     }
     view.data = const_cast<std::byte*>(data + span.begin);
     contents.tensors.push_back({name, view});

@@ -200,15 +200,16 @@ TEST(SafetensorsParse, EachMalformedHeaderGivesOneClearSentence) {
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", 1, "has 1 bytes of data, but uint8[2] needs 2"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "do not lie within"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 0, "do not lie within the 0 bytes"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1, "do not lie"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1,
+       "do not lie"},
       {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "overflows"},
       {R"({"a":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,0]}})", 0, "overflows"},
       {R"({"a":{"dtype":"F32","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, "overflows"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-       "'b' overlaps"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "'b' overlaps"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, "bytes 0 to 1 of the data belong to no tensor"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
-       "names 'a' twice"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1, "names 'a' twice"},
       {R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "names 'dtype' twice"},
       {R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1, "nests deeper"},
       {"{\"\xff\":1}", 0, "no valid JSON at byte"},
@@ -226,7 +227,8 @@ TEST(SafetensorsParse, WhatTheFormatAllowsAndThisLibraryDoesNot) {
   EXPECT_NE(unsupported(R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})").find("tensor 'a' has dtype F64"),
             std::string::npos);
   EXPECT_NE(unsupported(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})").find("rank 0"), std::string::npos);
-  EXPECT_NE(unsupported(R"({"a":{"dtype":"U8","shape":[1,1,1,1,8],"data_offsets":[0,8]}})").find("rank 5"), std::string::npos);
+  EXPECT_NE(unsupported(R"({"a":{"dtype":"U8","shape":[1,1,1,1,8],"data_offsets":[0,8]}})").find("rank 5"),
+            std::string::npos);
 }
 
 TEST(SafetensorsParse, MisalignedDataIsRefused) {
