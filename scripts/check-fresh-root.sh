@@ -4,7 +4,7 @@
 # SUITE is bookworm, trixie or noble. A minimal root is made with debootstrap in a temporary folder, a clone of the last
 # commit is copied in, and each COMMAND is run there by a shell (default: the two commands of the README). Needs root,
 # debootstrap, and about 3 GB. The mirror is the one in this machine's own apt sources, if they are of the same
-# distribution; LONGHAUL_MIRROR=URL names another.
+# distribution; DEBOOTSTRAP_MIRROR=URL names another.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -24,7 +24,7 @@ fi
 [ "$(id -u)" -eq 0 ] || die "debootstrap and chroot need root"
 command -v debootstrap >/dev/null || die "debootstrap is not installed: apt-get install -y debootstrap"
 
-mirror=${LONGHAUL_MIRROR:-}
+mirror=${DEBOOTSTRAP_MIRROR:-}
 if [ -z "$mirror" ]; then
   # shellcheck source=/dev/null
   mirror=$(
@@ -35,7 +35,7 @@ if [ -z "$mirror" ]; then
     fi
   )
 fi
-[ -n "$mirror" ] || die "this machine's apt sources have no $distribution mirror for $suite: give one as LONGHAUL_MIRROR"
+[ -n "$mirror" ] || die "this machine's apt sources have no $distribution mirror for $suite: give one as DEBOOTSTRAP_MIRROR"
 
 work=$(mktemp -d)
 # Everything is mounted in a mount namespace of its own, so nothing is left mounted below this folder here.

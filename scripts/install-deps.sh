@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that a task needs and that are missing. scripts/install-deps.sh TASK...
-# Tasks: build, test, python, lint, fuzz, bench. Needs root or sudo only where a package is missing. LONGHAUL_SKIP_DEPS=1
+# Tasks: build, test, python, lint, fuzz, bench. Needs root or sudo only where a package is missing. SKIP_DEPS=1
 # installs nothing: for libraries that were built from source.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -25,9 +25,9 @@ for task in "$@"; do
   wanted+=("${packages[@]}")
 done
 
-if [ "${LONGHAUL_SKIP_DEPS:-0}" = 1 ]; then exit 0; fi
+if [ "${SKIP_DEPS:-0}" = 1 ]; then exit 0; fi
 command -v dpkg-query >/dev/null ||
-  die "this is not Debian or Ubuntu, so install these packages' equivalents by hand, then set LONGHAUL_SKIP_DEPS=1: ${wanted[*]}"
+  die "this is not Debian or Ubuntu, so install these packages' equivalents by hand, then set SKIP_DEPS=1: ${wanted[*]}"
 
 missing=()
 for package in "${wanted[@]}"; do

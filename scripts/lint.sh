@@ -66,8 +66,7 @@ clang_tidy() {
     "$tool" -p build-release --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v ' warnings\? generated' >&2)
 }
 
-configured() { [ -e build-release/compile_commands.json ] || cmake --preset release; }
-quietly 'lint: configure' build-release/configure.log configured
+scripts/build.sh release longhaul_build_info  # configures, and makes the one generated header that sources include
 step format scripts/format.sh --check
 step 'rules for text' scripts/check-text.sh
 step shellcheck shell_scripts
