@@ -28,7 +28,8 @@ namespace {
 [[gnu::target("avx2,fma")]] void add_scaled_avx2(double weight, const double* value, int dv, double* out) {
   add_scaled_body(weight, value, dv, out);
 }
-// Asked directly, not through usable_isas(): the oracle must not change when a test chooses the kernels' instruction set.
+// Asked directly, not through usable_isas(): the oracle must not change when a test chooses the kernels' instruction
+// set.
 bool have_avx2() {
   static const bool have = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return have;

@@ -1,5 +1,5 @@
-// The oracle's two inner loops, in double. AVX2 where the machine has it: four times the speed, and the oracle's last bit is
-// a thousand times finer than any kernel's.
+// The oracle's two inner loops, in double. AVX2 where the machine has it: four times the speed, and the oracle's last
+// bit is a thousand times finer than any kernel's.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "attention/reference/group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +9,7 @@
 #include "attention/mask_layout.h"
 #include "attention/reference/dense_math.h"
 #include "attention/skip_rule.h"
+#include "longhaul/error.h"
 
 namespace longhaul::reference {
 namespace {
@@ -32,6 +35,35 @@ double norm(const double* data, int n, int stride) {
 
 }  // namespace
 
+void check_options(const ReferenceOptions& options) {
+  const Geometry& g = options.geometry;
+  if (g.block_keys < 1 || g.tile_keys < g.block_keys || g.tile_keys % g.block_keys != 0)
+    throw InvalidArgument(
+        fmt::format("geometry has tiles of {} keys and blocks of {}, but a tile must be one or more blocks",
+                    g.tile_keys, g.block_keys));
+  if (options.phase == Phase::decode ? g.group_rows != 0 : g.group_rows < 1)
+    throw InvalidArgument(fmt::format("geometry has groups of {} rows, but it must be {}", g.group_rows,
+                                      options.phase == Phase::decode ? "0 in decode" : "at least 1 in prefill"));
+}
+
+std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOptions& options) {
+  std::vector<GroupPlace> places;
+  const int rows = options.geometry.group_rows;
+  const int voting_heads = options.phase == Phase::decode ? p.heads_kv : p.heads_q;
+  int64_t base = 0;
+  for (int b = 0; b < p.batch; ++b) {
+    const int64_t groups = request_groups(p, b, rows), first = first_position(p, b), queries = p.q_length(b);
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t begin = rows == 0 ? 0 : (group_of(first, rows) + g) * rows - first;
+      const int64_t end = rows == 0 ? queries : begin + rows;
+      for (int h = 0; h < voting_heads; ++h)
+        places.push_back({b, h, base + g, std::max<int64_t>(begin, 0), std::min(end, queries)});
+    }
+    base += groups;
+  }
+  return places;
+}
+
 KeyRange intersect(KeyRange a, KeyRange b) {
   const KeyRange both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
   return both.empty() ? KeyRange{} : both;
@@ -46,8 +78,8 @@ Group::Group(const AttentionParams& p, const ReferenceOptions& options, const Gr
     for (int h = 0; h < (decode ? p.group : 1); ++h) add_row(query, first_head + h);
   for (const Row& row : rows_) {
     if (row.keys.empty()) continue;
-    keys_ = keys_.empty() ? row.keys
-                          : KeyRange{std::min(keys_.begin, row.keys.begin), std::max(keys_.end, row.keys.end)};
+    keys_ =
+        keys_.empty() ? row.keys : KeyRange{std::min(keys_.begin, row.keys.begin), std::max(keys_.end, row.keys.end)};
   }
   width_ = keys_.end - keys_.begin;
 }
@@ -95,15 +127,18 @@ void Group::score_chunk(int64_t begin, int64_t end, const std::vector<double>& q
   }
 }
 
-// The parts of a decode request other than the newest start from what the newest tile tells, so that splitting the keys among
-// workers costs no sparsity and changes nothing from run to run.
+// The parts of a decode request other than the newest start from what the newest tile tells, so that splitting the keys
+// among workers costs no sparsity and changes nothing from run to run.
 void Group::decide() {
   const Geometry& g = options_.geometry;
   skipped_.assign(keys_.empty() ? 0 : (keys_.end - 1) / g.block_keys - keys_.begin / g.block_keys + 1, 0);
   if (keys_.empty()) return;
   std::vector<RowState> states(rows_.size(), RowState{-kInfinity, -kInfinity});
-  const bool split = options_.phase == Phase::decode && options_.kernel_splits && options_.order == VisitOrder::newest_first;
-  const int parts = split ? decode_splits(p_.kv_length(request_), static_cast<int64_t>(p_.batch) * p_.heads_kv, p_.batch_invariant) : 1;
+  const bool split =
+      options_.phase == Phase::decode && options_.kernel_splits && options_.order == VisitOrder::newest_first;
+  const int parts =
+      split ? decode_splits(p_.kv_length(request_), static_cast<int64_t>(p_.batch) * p_.heads_kv, p_.batch_invariant)
+            : 1;
   if (parts == 1) return decide_part(keys_, std::move(states), true);
   decide_part(decode_split(keys_, parts, 0), states, true);
   const KeyRange newest = intersect(keys_, {(keys_.end - 1) / g.tile_keys * g.tile_keys, keys_.end});

@@ -13,10 +13,15 @@ namespace longhaul::reference {
 /// Where a group lies; its rows are made when it is run.
 struct GroupPlace {
   int request;
-  int voting_head;     // query head in prefill, KV head in decode
-  int64_t mask_group;  // its index in skip_mask
+  int voting_head;                 // query head in prefill, KV head in decode
+  int64_t mask_group;              // its index in skip_mask
   int64_t query_begin, query_end;  // query tokens within the request
 };
+
+/// Every voting group of a call, requests in order.
+std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOptions& options);
+/// Throws InvalidArgument unless the phase can run in the geometry.
+void check_options(const ReferenceOptions& options);
 
 struct Row {
   int64_t token;  // among all requests
@@ -43,6 +48,8 @@ class Group {
   int head_kv() const { return head_kv_; }
   const KeyRange& keys() const { return keys_; }  // union over the rows
   double score(size_t row, int64_t key) const { return scores_[row * width_ + (key - keys_.begin)]; }
+  /// The row's scores, for the keys of keys() in order; only those of the row's own range hold values.
+  const double* scores(size_t row) const { return &scores_[row * width_]; }
   bool skipped(int64_t block) const { return skipped_[block - keys_.begin / options_.geometry.block_keys] != 0; }
   int64_t ambiguous() const { return ambiguous_; }
 

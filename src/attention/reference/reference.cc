@@ -20,34 +20,6 @@ using namespace reference;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void check_options(const ReferenceOptions& options) {
-  const Geometry& g = options.geometry;
-  if (g.block_keys < 1 || g.tile_keys < g.block_keys || g.tile_keys % g.block_keys != 0)
-    throw InvalidArgument(fmt::format("geometry has tiles of {} keys and blocks of {}, but a tile must be one or more blocks",
-                                      g.tile_keys, g.block_keys));
-  if (options.phase == Phase::decode ? g.group_rows != 0 : g.group_rows < 1)
-    throw InvalidArgument(fmt::format("geometry has groups of {} rows, but it must be {}", g.group_rows,
-                                      options.phase == Phase::decode ? "0 in decode" : "at least 1 in prefill"));
-}
-
-std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOptions& options) {
-  std::vector<GroupPlace> places;
-  const int rows = options.geometry.group_rows;
-  const int voting_heads = options.phase == Phase::decode ? p.heads_kv : p.heads_q;
-  int64_t base = 0;
-  for (int b = 0; b < p.batch; ++b) {
-    const int64_t groups = request_groups(p, b, rows), first = first_position(p, b), queries = p.q_length(b);
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t begin = rows == 0 ? 0 : (group_of(first, rows) + g) * rows - first;
-      const int64_t end = rows == 0 ? queries : begin + rows;
-      for (int h = 0; h < voting_heads; ++h)
-        places.push_back({b, h, base + g, std::max<int64_t>(begin, 0), std::min(end, queries)});
-    }
-    base += groups;
-  }
-  return places;
-}
-
 // Softmax of one row over the keys its group kept.
 struct RowSoftmax {
   double max = -kInfinity;  // of the kept scores and the sink
@@ -150,10 +122,12 @@ class Run {
     for (int64_t key = group.keys().begin; key < group.keys().end; ++key) {
       if (!kept(key)) continue;
       load_row(p_.v, p_.kv_dtype, p_.v_offset(request, key, group.head_kv()), p_.dv, value.data(), 1);
-      for (size_t r = 0; r < group.rows().size(); ++r) add_value(group, r, key, softmax[r], value.data(), result_.output);
+      for (size_t r = 0; r < group.rows().size(); ++r)
+        add_value(group, r, key, softmax[r], value.data(), result_.output);
       if (!options_.measure_sizes) continue;
       for (double& v : value) v = std::fabs(v);
-      for (size_t r = 0; r < group.rows().size(); ++r) add_value(group, r, key, softmax[r], value.data(), result_.abs_output);
+      for (size_t r = 0; r < group.rows().size(); ++r)
+        add_value(group, r, key, softmax[r], value.data(), result_.abs_output);
     }
   }
 
