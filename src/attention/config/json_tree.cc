@@ -88,7 +88,7 @@ class Builder : public json::json_sax_t {
     } else if (Level& level = levels_.back(); level.node.kind == Node::Kind::list) {
       level.node.items.push_back(std::move(node));
     } else {
-      level.node.members.emplace_back(std::move(level.key), std::move(node));
+      level.node.members.push_back({std::move(level.key), std::move(node)});
     }
     return true;
   }

@@ -14,6 +14,8 @@ namespace longhaul::config {
 
 inline constexpr int kMaxDepth = 16;
 
+struct Member;
+
 struct Node {
   enum class Kind { null, boolean, number, string, list, map };
   Kind kind = Kind::null;
@@ -21,8 +23,13 @@ struct Node {
   double number = 0;
   std::string text;  // a string; else the scalar as written
   std::vector<Node> items;
-  std::vector<std::pair<std::string, Node>> members;  // keys are unique
-  int line = 0;                                       // from 1; 0 in JSON, which gives none
+  std::vector<Member> members;  // keys are unique
+  int line = 0;                 // from 1; 0 in JSON, which gives none
+};
+
+struct Member {
+  std::string key;
+  Node value;
 };
 
 /// Throw InvalidArgument naming `source` for text above kMaxConfigBytes, nesting above kMaxDepth, repeated keys, broken

@@ -140,7 +140,7 @@ class Builder : public YAML::EventHandler {
       level.key = std::move(node.text);
       level.has_key = true;
     } else {
-      level.node.members.emplace_back(std::move(level.key), std::move(node));
+      level.node.members.push_back({std::move(level.key), std::move(node)});
       level.has_key = false;
     }
   }
