@@ -1,4 +1,5 @@
-// Checks that the arguments of a call share; each throws one sentence naming the argument, its value and what is allowed.
+// Checks that the arguments of a call share; each throws one sentence naming the argument, its value and what is
+// allowed.
 #pragma once
 
 #include <fmt/format.h>
@@ -51,11 +52,13 @@ inline void check_contiguous(const TensorView& view, const char* name) {
 
 // Dimensions taken from the smallest stride upwards: each must step over all that the smaller ones span.
 inline void check_no_alias(const TensorView& view, const char* name) {
-  std::array<int, TensorView::kMaxRank> order{0, 1, 2, 3};
-  std::sort(order.begin(), order.begin() + view.rank, [&](int a, int b) { return view.stride[a] < view.stride[b]; });
   int64_t span = 1;
+  std::array<bool, TensorView::kMaxRank> done{};
   for (int i = 0; i < view.rank; ++i) {
-    const int dim = order[i];
+    int dim = -1;
+    for (int j = 0; j < view.rank; ++j)
+      if (!done[j] && (dim < 0 || view.stride[j] < view.stride[dim])) dim = j;
+    done[dim] = true;
     if (view.shape[dim] <= 1) continue;
     if (view.stride[dim] < span)
       fail("{} has stride {} in dimension {}, so its elements overlap, but results need memory of their own", name,

@@ -46,7 +46,8 @@ void read_probes(const AttentionArgs& args, int64_t voting_heads, AttentionParam
     fail("probe_lambdas is {}, but it must be float32[n] with n from 1 to {}", lambdas.describe(), kMaxProbes);
   check_contiguous(lambdas, "probe_lambdas");
   if (p.lambda_kind != Lambda::Kind::none)
-    fail("probe_lambdas is given ({}), but it needs lambda none: probing computes the dense result", lambdas.describe());
+    fail("probe_lambdas is given ({}), but it needs lambda none: probing computes the dense result",
+         lambdas.describe());
   const int64_t n = lambdas.shape[0];
   const auto* values = static_cast<const float*>(lambdas.data);
   for (int64_t i = 0; i < n; ++i)
@@ -76,8 +77,8 @@ void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
   check_view(args.skip_mask, "skip_mask");
   const SkipMaskShape shape = mask_shape(p, phase, phase == Phase::decode ? kCpuDecode : kCpuPrefill);
   if (!has_shape(args.skip_mask, DType::u8, {shape.voting_heads, shape.groups, shape.blocks}))
-    fail("skip_mask is {}, but it must be uint8[{}, {}, {}]", args.skip_mask.describe(), shape.voting_heads, shape.groups,
-         shape.blocks);
+    fail("skip_mask is {}, but it must be uint8[{}, {}, {}]", args.skip_mask.describe(), shape.voting_heads,
+         shape.groups, shape.blocks);
   check_contiguous(args.skip_mask, "skip_mask");
   p.skip_mask = static_cast<uint8_t*>(args.skip_mask.data);
   p.mask_groups = shape.groups;
@@ -88,7 +89,6 @@ void read_execution(const AttentionArgs& args, AttentionParams& p) {
   if (args.threads < 0) fail("threads is {}, but it must be positive, or 0 for the default", args.threads);
   if (args.stream != nullptr) fail("stream is {}, but the tensors are on the CPU, so it must be null", args.stream);
   p.threads = args.threads == 0 ? default_threads() : args.threads;
-  p.batch_invariant = args.batch_invariant;
   p.workspace = args.workspace;
 }
 

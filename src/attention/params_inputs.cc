@@ -17,7 +17,8 @@ void read_query(const AttentionArgs& args, AttentionParams& p) {
   check_required(q, "query");
   if (q.rank != 3) fail("query is {}, but it must be [total_q, heads_q, d]", q.describe());
   if (!is_wide_float(q.dtype) && q.dtype != DType::f8e4m3)
-    fail<Unsupported>("query has dtype {}, but supported are float32, float16, bfloat16 and float8_e4m3", dtype_name(q.dtype));
+    fail<Unsupported>("query has dtype {}, but supported are float32, float16, bfloat16 and float8_e4m3",
+                      dtype_name(q.dtype));
   check_last_contiguous(q, "query");
   if (q.shape[0] > kMaxPosition) fail("query has {} tokens, but at most {} are supported", q.shape[0], kMaxPosition);
   if (q.shape[1] <= 0 || q.shape[1] > kMaxPosition) fail("query has {} heads, but it needs at least one", q.shape[1]);
@@ -38,9 +39,9 @@ void check_key_shape(const TensorView& key, const AttentionParams& p) {
     fail("key is {}, but it must be [total_kv, heads_kv, d] or [pages, page_size, heads_kv, d]", key.describe());
   const bool fits = key.dtype == p.q_dtype || (key.dtype == DType::f8e4m3 && is_wide_float(p.q_dtype));
   if (!fits)
-    fail<Unsupported>("key has dtype {}, but beside a query of {} it must be {}", dtype_name(key.dtype),
-                      dtype_name(p.q_dtype),
-                      p.q_dtype == DType::f8e4m3 ? "float8_e4m3" : fmt::format("{} or float8_e4m3", dtype_name(p.q_dtype)));
+    fail<Unsupported>(
+        "key has dtype {}, but beside a query of {} it must be {}", dtype_name(key.dtype), dtype_name(p.q_dtype),
+        p.q_dtype == DType::f8e4m3 ? "float8_e4m3" : fmt::format("{} or float8_e4m3", dtype_name(p.q_dtype)));
   const int64_t heads = key.shape[key.rank - 2], d = key.shape[key.rank - 1];
   if (heads <= 0 || p.heads_q % heads != 0)
     fail("key has {} heads, but their number must divide the {} heads of query", heads, p.heads_q);
@@ -60,7 +61,8 @@ void read_keys(const AttentionArgs& args, AttentionParams& p) {
   check_last_contiguous(value, "value");
   const int last = key.rank - 1;
   if (value.rank != key.rank || !std::equal(key.shape.begin(), key.shape.begin() + last, value.shape.begin()))
-    fail("value is {}, but all its dimensions except the last must be those of key, {}", value.describe(), key.describe());
+    fail("value is {}, but all its dimensions except the last must be those of key, {}", value.describe(),
+         key.describe());
   if (value.dtype != key.dtype)
     fail("value has dtype {}, but it must be that of key, {}", dtype_name(value.dtype), dtype_name(key.dtype));
   const int64_t dv = value.shape[last];
@@ -85,7 +87,8 @@ void read_keys(const AttentionArgs& args, AttentionParams& p) {
 }
 
 // int32 [batch + 1] from 0 to total, not decreasing.
-const int32_t* read_cumulative(const TensorView& view, const char* name, int64_t entries, int64_t total, const char* of) {
+const int32_t* read_cumulative(const TensorView& view, const char* name, int64_t entries, int64_t total,
+                               const char* of) {
   check_required(view, name);
   if (view.dtype != DType::i32 || view.rank != 1 || view.shape[0] < 1)
     fail("{} is {}, but it must be int32[batch + 1]", name, view.describe());
@@ -120,7 +123,8 @@ void read_pages(const AttentionArgs& args, AttentionParams& p) {
   for (int b = 0; b < p.batch; ++b) {
     const int64_t length = p.kv_lengths[b];
     if (length < 0 || length > room)
-      fail("kv_lengths[{}] is {}, but it must be from 0 to the {} tokens that a row of page_table holds", b, length, room);
+      fail("kv_lengths[{}] is {}, but it must be from 0 to the {} tokens that a row of page_table holds", b, length,
+           room);
     for (int64_t i = 0; i * p.page_size < length; ++i) {
       const int32_t page = p.page_table[b * p.page_table_request + i];
       if (page < 0 || page >= pages) fail("page_table[{}, {}] is {}, but key has {} pages", b, i, page, pages);
@@ -131,7 +135,8 @@ void read_pages(const AttentionArgs& args, AttentionParams& p) {
 void read_lengths(const AttentionArgs& args, Phase phase, AttentionParams& p) {
   p.cu_q = read_cumulative(args.cu_seqlens_q, "cu_seqlens_q", -1, p.total_q, "query");
   if (args.cu_seqlens_q.shape[0] - 1 > kMaxPosition)
-    fail("cu_seqlens_q has {} entries, but at most {} requests are supported", args.cu_seqlens_q.shape[0], kMaxPosition);
+    fail("cu_seqlens_q has {} entries, but at most {} requests are supported", args.cu_seqlens_q.shape[0],
+         kMaxPosition);
   p.batch = static_cast<int32_t>(args.cu_seqlens_q.shape[0] - 1);
   if (p.page_size > 0) {
     read_pages(args, p);
@@ -232,6 +237,7 @@ AttentionParams make_input_params(const AttentionArgs& args, Phase phase) {
   read_scale(args.key_scale, "key_scale", "key", p.kv_dtype, p.heads_kv, p.k_scale, p.k_scale_head);
   read_scale(args.value_scale, "value_scale", "value", p.kv_dtype, p.heads_kv, p.v_scale, p.v_scale_head);
   read_lambda(args, p);
+  p.batch_invariant = args.batch_invariant;  // decides where decode splits the keys, hence what may be skipped
   return p;
 }
 

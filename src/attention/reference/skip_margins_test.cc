@@ -26,7 +26,8 @@ int64_t expect_same_as_oracle(AttentionCase& test, const ReferenceOptions& optio
     EXPECT_EQ(static_cast<size_t>(margins.voting_heads()) * 4, expected.counters.size());
     for (int head = 0; head < margins.voting_heads(); ++head) {
       EXPECT_EQ(margins.visible(head), expected.counters[head * 4]) << test.spec.describe();
-      EXPECT_EQ(margins.skipped(head, lambda), expected.counters[head * 4 + 1]) << lambda << " " << test.spec.describe();
+      EXPECT_EQ(margins.skipped(head, lambda), expected.counters[head * 4 + 1])
+          << lambda << " " << test.spec.describe();
       total += expected.counters[head * 4 + 1];
     }
   }
@@ -41,9 +42,11 @@ TEST(SkipMargins, EveryLambdaSkipsExactlyWhatTheOracleSkips) {
     AttentionCase test(spec);
     const bool decode = spec.phase == Phase::decode;
     for (const VisitOrder order : {VisitOrder::newest_first, VisitOrder::ascending}) {
-      skipped += expect_same_as_oracle(test, {.phase = spec.phase, .geometry = decode ? kCpuDecode : kCpuPrefill, .order = order});
+      skipped += expect_same_as_oracle(
+          test, {.phase = spec.phase, .geometry = decode ? kCpuDecode : kCpuPrefill, .order = order});
       const Geometry coarse{.tile_keys = 128, .block_keys = 128, .group_rows = decode ? 0 : 64};
-      skipped += expect_same_as_oracle(test, {.phase = spec.phase, .geometry = coarse, .order = order, .kernel_splits = false});
+      skipped += expect_same_as_oracle(
+          test, {.phase = spec.phase, .geometry = coarse, .order = order, .kernel_splits = false});
     }
   }
   EXPECT_GT(skipped, 0);

@@ -1,0 +1,77 @@
+// Every kernel against the oracle over all pairs of contract options; and that the comparison itself has teeth.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/testing/compare.h"
+#include "attention/testing/covering.h"
+#include "attention/testing/verify.h"
+
+namespace longhaul {
+namespace {
+
+using namespace conformance;
+
+TEST(Conformance, EveryKernelAgreesWithTheOracle) {
+  VerifyOptions options;
+  options.seed = 20;
+  const VerifyReport report = run_verify(options);
+  for (const VerifyFailure& f : report.failures)
+    ADD_FAILURE() << f.isa << " seed " << f.seed << " case " << f.index << ": " << f.what << "\n  " << f.spec;
+  EXPECT_GE(report.cases, 100);
+  EXPECT_GT(report.skipped, report.visible / 10);
+  RecordProperty("cases", report.cases);
+  printf("%d comparisons in %.1f s, %d redraws, sparsity %.3f\n", report.cases, report.seconds, report.redraws,
+         static_cast<double>(report.skipped) / static_cast<double>(report.visible));
+}
+
+TEST(Conformance, ComparisonFindsSmallDifferences) {
+  CaseSpec spec;
+  spec.lambda = Lambdas::middle;
+  spec.seed = 5;
+  JudgedCase judged = judged_case(spec);
+  judged.test.run();
+  ASSERT_EQ(compare(judged.test, judged.oracle), "");
+  const ReferenceResult good = judged.oracle;
+  judged.oracle.output[100] += 1e-3;
+  EXPECT_NE(compare(judged.test, judged.oracle).find("output["), std::string::npos);
+  judged.oracle = good;
+  judged.oracle.lse[3] += 1e-3;
+  EXPECT_NE(compare(judged.test, judged.oracle).find("lse["), std::string::npos);
+  judged.oracle = good;
+  judged.oracle.skip_mask[0] ^= 3;
+  EXPECT_NE(compare(judged.test, judged.oracle).find("skip_mask["), std::string::npos);
+  judged.oracle = good;
+  judged.oracle.counters[1] += 1;
+  EXPECT_NE(compare(judged.test, judged.oracle).find("counters["), std::string::npos);
+  judged.oracle = good;
+  judged.oracle.output[7] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(compare(judged.test, judged.oracle).find("output["), std::string::npos);
+}
+
+TEST(Covering, EveryPairOccurs) {
+  const std::vector<int> levels{3, 10, 4, 2, 7, 2, 11};
+  const auto rows = covering_array(levels, 3);
+  for (size_t f = 0; f < levels.size(); ++f)
+    for (size_t g = f + 1; g < levels.size(); ++g) {
+      std::set<std::pair<int, int>> seen;
+      for (const auto& row : rows) seen.emplace(row[f], row[g]);
+      EXPECT_EQ(seen.size(), static_cast<size_t>(levels[f] * levels[g]));
+    }
+  EXPECT_LT(rows.size(), 160U);  // 110 pairs of the two largest factors are the least there can be
+}
+
+TEST(CaseSpec, SeedNamesTheCase) {
+  const CaseSpec a = random_spec(17), b = random_spec(17);
+  EXPECT_EQ(a.describe(), b.describe());
+  AttentionCase first(a), second(b);
+  first.run();
+  second.run();
+  EXPECT_EQ(first.output.elements(), second.output.elements());
+}
+
+}  // namespace
+}  // namespace longhaul
