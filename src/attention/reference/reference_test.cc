@@ -9,6 +9,7 @@
 #include "attention/testing/attention_case.h"
 #include "attention/testing/score_case.h"
 #include "longhaul/error.h"
+#include "test_level.h"
 
 namespace longhaul {
 namespace {
@@ -98,7 +99,7 @@ TEST_P(DenseReference, EqualsTheDefinition) {
   EXPECT_EQ(skipped, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, DenseReference, ::testing::Range(1, 33));
+INSTANTIATE_TEST_SUITE_P(Seeds, DenseReference, ::testing::Range(1, 1 + testing::rounds(6, 24, 200)));
 
 // Four tiles of two blocks of one key, one query that sees all. Scores by key: 0 5 | 9 1 | 2 8 | 3 4.
 struct EightKeys : ScoreCase {

@@ -175,7 +175,8 @@ SkipMargins skip_margins(const AttentionArgs& args, const ReferenceOptions& opti
   if (args.rule != SkipRule::max) {
     throw Unsupported("rule is sum, whose reference depends on lambda; skip margins exist for rule max only");
   }
-  const bool splits = options.phase == Phase::decode && options.kernel_splits && options.order == VisitOrder::newest_first;
+  const bool splits =
+      options.phase == Phase::decode && options.kernel_splits && options.order == VisitOrder::newest_first;
   if (splits && options.geometry.tile_keys != kCpuDecode.tile_keys) {
     throw Unsupported(fmt::format("geometry has tiles of {} keys, but the kernels' splits cut at multiples of {}",
                                   options.geometry.tile_keys, kCpuDecode.tile_keys));
