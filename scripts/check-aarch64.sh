@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Cross-compiles the library and its tests for 64-bit Arm and runs the tests of the core, the C interface and attention
-# under qemu-user. scripts/check-aarch64.sh [CTEST OPTION...] (default: the tests of src/core, src/capi and src/attention)
+# Cross-compiles the library and the tests of the core, the C interface and attention for 64-bit Arm and runs them under
+# qemu-user. scripts/check-aarch64.sh [CTEST OPTION...]
 # Installs Debian's cross compiler and emulator where they are missing; the arm64 libraries are unpacked into
 # build-aarch64/root, so the system's packages stay as they are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-folder=$root/build-aarch64
+folder=$PWD/build-aarch64
+parts=(src/core src/capi src/attention)
 libraries=$folder/root
 
 # apt with lists of its own that hold arm64 packages.
@@ -18,7 +19,7 @@ apt_arm64() {
 }
 
 unpack_libraries() {
-  local wanted package archive
+  local wanted archive
   mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial" "$folder/apt/packages"
   apt_arm64 apt-get update
   # CMake's package files name the shared libraries too, which are packages of their own.
@@ -37,13 +38,17 @@ configure() {
     -DLONGHAUL_AARCH64_ROOT="$libraries" -DLONGHAUL_BUILD_CLI=OFF
 }
 
+# The emulator is slow, so the tests run at their short level.
 run_tests() {
-  LONGHAUL_TEST_LEVEL=${LONGHAUL_TEST_LEVEL:-short} ctest --test-dir "$folder" --output-on-failure --no-tests=error \
-    --parallel "$(nproc)" "$@" </dev/null
+  local part
+  for part in "${parts[@]}"; do
+    LONGHAUL_TEST_LEVEL=${LONGHAUL_TEST_LEVEL:-short} ctest --test-dir "$folder/$part" --output-on-failure \
+      --no-tests=error --parallel "$(nproc)" "$@" </dev/null
+  done
 }
 
 scripts/install-deps.sh build aarch64
 [ -d "$libraries" ] || quietly 'unpack arm64 libraries' "$folder/unpack.log" unpack_libraries
 quietly 'configure aarch64' "$folder/configure.log" configure
-quietly 'build aarch64' "$folder/build.log" ninja -C "$folder" -j "$(jobs)"
-if [ $# -gt 0 ]; then run_tests "$@"; else run_tests; fi
+quietly 'build aarch64' "$folder/build.log" ninja -C "$folder" -j "$(jobs)" "${parts[@]/%//all}"
+run_tests "$@"
