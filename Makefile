@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 program := build-release/src/cli/longhaul
 
-.PHONY: help demo build test lint format test-asan test-tsan test-mutations fuzz bench install test-gpu bench-gpu clean
+.PHONY: help demo build test lint format test-slow test-asan test-tsan fuzz bench install test-gpu bench-gpu clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -23,9 +23,13 @@ build: ## The library and the program, in build-release
 	@scripts/install-deps.sh build test
 	scripts/build.sh release
 
-test: ## All tests of the release build, then those of the Python parts
+test: ## The tests of the release build, those of the Python parts among them; a few minutes
 	@scripts/install-deps.sh build test python
-	scripts/test.sh release
+	scripts/test.sh release --label-exclude slow
+
+test-slow: ## The slow ones: seeded mutations of the kernels that must be noticed, a static build of the package
+	@scripts/install-deps.sh build test python
+	scripts/test.sh release --label-regex slow
 
 lint: ## Format check, clang-tidy, shellcheck, ruff and the rules for text
 	@scripts/install-deps.sh build test lint
@@ -42,10 +46,6 @@ test-asan: ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
 test-tsan: ## The tests of threaded code under ThreadSanitizer
 	@scripts/install-deps.sh build test
 	scripts/test.sh tsan
-
-test-mutations: ## Proof that the tests notice ten seeded mutations of the kernels
-	@scripts/install-deps.sh build test
-	scripts/test.sh mutations
 
 fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
 	@scripts/install-deps.sh build fuzz
@@ -64,4 +64,4 @@ test-gpu bench-gpu:
 	@echo "error: $@ has nothing to run, since this version has no GPU kernels" >&2; exit 2
 
 clean: ## Removes the presets' build folders
-	@rm -rf build-{release,cuda,asan,tsan,mutations,fuzz,bench}
+	@rm -rf build-{release,cuda,asan,tsan,fuzz,bench}
