@@ -1,4 +1,4 @@
-// A view of memory that somebody else owns.
+// A view of memory that somebody else owns. Const members are thread-safe.
 #pragma once
 
 #include <array>
