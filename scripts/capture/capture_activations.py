@@ -20,6 +20,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 os.environ.setdefault("MKL_CBWR", "AVX2")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
+
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
