@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""PyTorch's CPU attention beside ours, in one interleaved run: same inputs, dtype, threads and processors.
+
+    run.py --lib build-release/liblonghaul.so --peak /tmp/peak --threads 2 --json bench/results/MACHINE/rivals_cpu.json
+    run.py ... --cases prefill.bf16 decode.bf16
+"""
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+import inputs
+import measure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import longhaul_ctypes  # noqa: E402
+
+RIVAL = "PyTorch %s scaled_dot_product_attention" % torch.__version__.split("+")[0]
+REGIME = "interleaved, sustained"
+SETS = 2  # inputs used in turn, each larger than the last cache level in decode
+TOLERANCE = {torch.bfloat16: 0.02, torch.float32: 1e-4}
+
+
+def output_of(data):
+    return torch.empty_like(data.query)
+
+
+class Ours:
+    """Prepared calls of the library over several inputs, used in turn."""
+
+    def __init__(self, lib, phase, sets, threads, counters=False, **options):
+        heads = inputs.HEADS_Q if phase == "prefill" else inputs.HEADS_KV
+        self.counters = torch.zeros(heads, 4, dtype=torch.int64) if counters else None
+        self.outputs = [output_of(data) for data in sets]
+        self.calls = []
+        for data, out in zip(sets, self.outputs):
+            shape = data.shape
+            lengths = {
+                "cu_seqlens_q": torch.arange(shape.batch + 1, dtype=torch.int32) * shape.queries,
+                "cu_seqlens_kv": torch.arange(shape.batch + 1, dtype=torch.int32) * shape.length,
+            }
+            if counters:
+                options["counters"] = self.counters
+            self.calls.append(lib.prepare(phase, data.query, data.key, data.value, out, threads=threads, **lengths, **options))
+
+    def __call__(self, r):
+        self.calls[r % len(self.calls)]()
+
+    def sparsity(self):
+        self.counters.zero_()
+        for call in self.calls:
+            call()
+        return float(self.counters[:, 1].sum() / self.counters[:, 0].sum())
+
+
+def rival_variants(data):
+    """name -> function of one input set; all that PyTorch offers for this shape, layout conversions not timed."""
+    causal = data.shape.phase == "prefill"
+    variants = {}
+    for layout in ("own layout", "our layout"):
+        q, k, v = (data.bhtd(name, layout == "own layout") for name in ("query", "key", "value"))
+        variants["grouped heads, " + layout] = lambda q=q, k=k, v=v: sdpa(q, k, v, is_causal=causal, enable_gqa=True)
+        if not causal:  # the query heads of a KV head as rows of one head: K and V are read once
+            rows = q.reshape(data.shape.batch, inputs.HEADS_KV, inputs.GROUP, inputs.DIM)
+            variants["packed heads, " + layout] = lambda q=rows, k=k, v=v: sdpa(q, k, v)
+    if causal:
+        q, k, v = (data.bhtd(name, True) for name in ("query", "key", "value"))
+        k, v = (x.repeat_interleave(inputs.GROUP, 1) for x in (k, v))
+        variants["repeated heads"] = lambda q=q, k=k, v=v: sdpa(q, k, v, is_causal=True)
+    return variants
+
+
+def fused(function):
+    def call():
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+            return function()
+
+    return call
+
+
+def unfused(function):
+    def call():
+        with sdpa_kernel([SDPBackend.MATH]):
+            return function()
+
+    return call
+
+
+PLAIN = "grouped heads, own layout, fused"  # the call as one writes it
+
+
+def choose_rival(data):
+    """(name, seconds of every variant): the fastest of two timed calls each. Only decode is tried without the fused kernel."""
+    candidates = {}
+    for name, function in rival_variants(data).items():
+        candidates[name + ", fused"] = fused(function)
+        if data.shape.phase == "decode":
+            candidates[name + ", math"] = unfused(function)
+    usable = {}
+    for name, function in candidates.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                function()
+        except RuntimeError as error:
+            print("  rival %-36s cannot run: %s" % (name, str(error).splitlines()[0]))
+            continue
+        usable[name] = lambda r, function=function: function()
+    times = {name: min(seconds) for name, seconds in measure.interleave(usable, 2).items()}
+    for name, seconds in times.items():
+        print("  rival %-36s %8.1f ms" % (name, 1e3 * seconds), flush=True)
+    return min(times, key=times.get), times
+
+
+class Rival:
+    def __init__(self, sets, name):
+        base, _, backend = name.rpartition(", ")
+        wrap = fused if backend == "fused" else unfused
+        self.calls = [wrap(rival_variants(data)[base]) for data in sets]
+
+    def __call__(self, r):
+        return self.calls[r % len(self.calls)]()
+
+
+def check_equal(ours, rival, data, dtype):
+    """Both must compute the same thing before their times are compared."""
+    ours(0)
+    expected = rival(0).float().reshape(data.bhtd("query", True).shape).transpose(1, 2).reshape(data.query.shape)
+    error = float((ours.outputs[0].float() - expected).norm() / expected.norm())
+    if not error <= TOLERANCE[dtype]:
+        raise SystemExit("run.py: the outputs differ by %.3g relative, at most %g is allowed" % (error, TOLERANCE[dtype]))
+    return error
+
+
+def row(id_, value, unit, rival, rival_value, ratio, seconds, **more):
+    result = {"id": id_, "value": value, "unit": unit, "rival": rival, "rival_value": rival_value, "ratio": ratio,
+              "n": len(seconds), "spread": measure.spread(seconds), "regime": REGIME,
+              "median_s": measure.median(seconds), **more}
+    print("  %-44s %9.3f %-10s %-26s %9.3f  ratio %.3f  spread %.3f"
+          % (id_, value, unit, rival[:26], rival_value, ratio, result["spread"]), flush=True)
+    return result
+
+
+def dense_case(context, id_, shape, dtype):
+    """Ours against the rival, and both against the machine's ceiling."""
+    sets = [inputs.random_inputs(shape, dtype, seed) for seed in range(SETS)]
+    name, variants = choose_rival(sets[0])
+    ours, rival = Ours(context.lib, shape.phase, sets, context.threads), Rival(sets, name)
+    error = check_equal(ours, rival, sets[0], dtype)
+    bodies = {"ours": ours, "rival": rival}
+    if name != PLAIN:
+        bodies["plain"] = Rival(sets, PLAIN)
+    context.peak.sample()
+    times = measure.interleave(bodies, context.repeat)
+    context.peak.sample()
+
+    prefill = shape.phase == "prefill"
+    unit, size = ("GFLOP/s", shape.flops / 1e9) if prefill else ("GB/s", shape.kv_bytes(dtype) / 1e9)
+    value, rival_value = (size / measure.median(times[side]) for side in ("ours", "rival"))
+    more = {"threads": context.threads, "isa": context.lib.isa}
+    plain = times.get("plain", times["rival"])
+    rows = [row(id_, value, unit, RIVAL, rival_value, measure.paired_ratio(times["rival"], times["ours"]), times["ours"],
+                rival_spread=measure.spread(times["rival"]), rival_variant=name, output_difference=error,
+                plain_value=size / measure.median(plain), plain_ratio=measure.paired_ratio(plain, times["ours"]),
+                rival_variants_ms={key: 1e3 * seconds for key, seconds in variants.items()}, **more)]
+    # The rival's bf16 may use the dot product, so the faster arithmetic of the two is the ceiling of bf16.
+    arithmetic = ["fma_avx2_gflops", "fma_avx512_gflops"] + (["dpbf16_gflops"] if dtype == torch.bfloat16 else [])
+    ceiling_name, ceiling = context.peak.best(*(arithmetic if prefill else ["read_gbps"]))
+    if ceiling:
+        rows.append(row(id_ + (".peak" if prefill else ".bandwidth"), value, unit, ceiling_name, ceiling, value / ceiling,
+                        times["ours"], rival_share=rival_value / ceiling, **more))
+    return rows
+
+
+def skip_case(context, phase, shape, sparsities):
+    """Speed-up over own dense at known sparsities, the cost of lambda 0 and of the counters."""
+    rows, dtype = [], torch.bfloat16
+    for target in sparsities:
+        sets = [inputs.blocky_inputs(shape, dtype, target, seed) for seed in range(SETS)]
+        dense = Ours(context.lib, phase, sets, context.threads)
+        skip = Ours(context.lib, phase, sets, context.threads, counters=True, lambda_=inputs.LAMBDA)
+        bodies = {"dense": dense, "skip": skip}
+        if target == sparsities[0]:
+            bodies["lambda0"] = Ours(context.lib, phase, sets, context.threads, lambda_=0.0)
+            bodies["counters"] = Ours(context.lib, phase, sets, context.threads, counters=True)
+        sparsity = skip.sparsity()
+        times = measure.interleave(bodies, context.repeat)
+        difference = float((skip.outputs[0].float() - dense.outputs[0].float()).norm() / dense.outputs[0].float().norm())
+        more = {"threads": context.threads, "isa": context.lib.isa, "output_error": difference,
+                "data": "heavy blocks of 16 keys at random places, independent by head and group of 16 rows (decode: by KV head)"}
+        ideal, speedup = 1 / (1 - sparsity / 2), measure.paired_ratio(times["dense"], times["skip"])
+        rows.append(row("attn.cpu.%s.skip.s%.0f" % (phase, 100 * target), speedup, "x dense", "ideal 1/(1 - s/2)", ideal,
+                        speedup / ideal, times["skip"], sparsity=sparsity, **{"lambda": inputs.LAMBDA}, **more))
+        for name in ("lambda0", "counters"):
+            if name in bodies:
+                share = measure.paired_ratio(times["dense"], times[name])
+                rows.append(row("attn.cpu.%s.%s" % (phase, name), share, "x dense", "own dense", 1.0, share, times[name], **more))
+    return rows
+
+
+PREFILL, DECODE = inputs.Shape("prefill", 1, 8192), inputs.Shape("decode", 8, 32768)
+SPARSITIES = (0.25, 0.5, 0.75, 0.9)
+CASES = {
+    "prefill.bf16": lambda c: dense_case(c, "attn.cpu.prefill.bf16.8k", PREFILL, torch.bfloat16),
+    "prefill.fp32": lambda c: dense_case(c, "attn.cpu.prefill.fp32.8k", PREFILL, torch.float32),
+    "decode.bf16": lambda c: dense_case(c, "attn.cpu.decode.bf16.b8.32k", DECODE, torch.bfloat16),
+    "prefill.skip": lambda c: skip_case(c, "prefill", PREFILL, SPARSITIES),
+    "decode.skip": lambda c: skip_case(c, "decode", DECODE, SPARSITIES),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lib", required=True, help="liblonghaul.so, built for release")
+    parser.add_argument("--peak", help="the built peak.cc; without it no ceiling rows")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=20, help="rounds counted (default: 20)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--json", required=True, help="result file to write")
+    parser.add_argument("--merge", action="store_true", help="keep the rows of other ids that the file already holds")
+    context = parser.parse_args()
+
+    cpus = measure.pin(context.threads)
+    torch.set_num_threads(context.threads)
+    context.lib, context.peak = longhaul_ctypes.load(context.lib), measure.Peak(context.peak, context.threads)
+    name, flags = measure.cpu_name()
+    machine = {"cpu": name, "features": flags, "processors": cpus, "threads": context.threads, "isa": context.lib.isa,
+               "torch": torch.__version__, "torch_capability": torch.backends.cpu.get_cpu_capability(),
+               "longhaul": context.lib.version}
+    print("%s, %s, threads %d on processors %s, ours %s" % (name, RIVAL, context.threads, cpus, context.lib.isa))
+    rows = []
+    with torch.inference_mode():
+        for case in context.cases:
+            print(case, flush=True)
+            rows += CASES[case](context)
+            command = "bench/rivals/cpu/run.py --threads %d --repeat %d --cases %s" % (context.threads, context.repeat, " ".join(context.cases))
+            measure.write_results(context.json, dict(machine, ceilings=context.peak.samples[-1:]), command, rows, context.merge)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
