@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "attention/cpu/item_heads.h"
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/run.h"
 #include "attention/cpu/workspace.h"
@@ -12,6 +13,12 @@ namespace {
 int splits_of(const AttentionParams& p, int request) {
   if (p.q_length(request) == 0) return 0;
   return decode_splits(p.kv_length(request), int64_t{p.batch} * p.heads_kv, p.batch_invariant);
+}
+
+/// Items that the heads of a request make, per part.
+int head_groups(const AttentionParams& p) {
+  const int heads = decode_item_heads(p);
+  return (p.heads_kv + heads - 1) / heads;
 }
 
 /// Floats of one part's result.
@@ -51,7 +58,7 @@ void order_requests(const AttentionParams& p, const DecodeWorkspace& w) {
     return p.kv_length(a) != p.kv_length(b) ? p.kv_length(a) > p.kv_length(b) : a < b;
   });
   w.first_item[0] = 0;
-  for (int i = 0; i < p.batch; ++i) w.first_item[i + 1] = w.first_item[i] + int64_t{splits_of(p, w.order[i])} * p.heads_kv;
+  for (int i = 0; i < p.batch; ++i) w.first_item[i + 1] = w.first_item[i] + int64_t{splits_of(p, w.order[i])} * head_groups(p);
   int64_t partial = 0;
   for (int b = 0; b < p.batch; ++b) {
     w.first_partial[b] = partial;
@@ -79,10 +86,14 @@ DecodeItem item_at(const AttentionParams& p, const DecodeWorkspace& w, int64_t i
   const int request = w.order[place];
   const int splits = splits_of(p, request);
   const int64_t in_request = index - w.first_item[place];
-  const int head_kv = static_cast<int>(in_request / splits), part = static_cast<int>(in_request % splits);
+  const int part = static_cast<int>(in_request % splits), heads = decode_item_heads(p);
+  const int head_begin = static_cast<int>(in_request / splits) * heads;
   const KeyRange keys = request_keys(p, request);
-  DecodeItem item{request, head_kv, decode_split(keys, splits, part), {}, nullptr};
-  if (splits > 1) item.partial = partial_at(p, w, request, head_kv, part);
+  DecodeItem item{request, head_begin, std::min(head_begin + heads, p.heads_kv), decode_split(keys, splits, part), {}, nullptr, 0};
+  if (splits > 1) {
+    item.partial = partial_at(p, w, request, head_begin, part);
+    item.partial_head = splits * partial_floats(p, request);
+  }
   if (part > 0) {
     item.newest_tile = {std::max(keys.begin, (keys.end - 1) / kCpuDecode.tile_keys * kCpuDecode.tile_keys), keys.end};
   }

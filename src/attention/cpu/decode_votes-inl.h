@@ -6,41 +6,42 @@ LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
 template <class T>
-void DecodeRun<T>::weigh_tile(float* scores, PendingTile& tile, bool always) {
+void DecodeHead<T>::weigh_tile(float* scores, const TileRows<T>& tile, bool always) {
   for (int i = 0; i < rows_; ++i) statistics(row_[i], scores + i * kTile, tile);
   const bool may_skip = mode_of(p_) == Mode::skip && !always;
   bool visible[kBlocks];
+  now_.any = false;
   for (int b = 0; b < kBlocks; ++b) {
     visible[b] = false;
-    tile.kept[b] = false;
+    now_.kept[b] = false;
     for (int i = 0; i < rows_; ++i) {
       const DecodeRow& row = row_[i];
       if (!row.block_seen[b]) continue;
       visible[b] = true;
       if (!may_skip || row_keeps(row, b, row.lambda, row.log2_lambda, row.reference_sum)) {
-        tile.kept[b] = true;
+        now_.kept[b] = true;
         break;
       }
     }
-    tile.any = tile.any || tile.kept[b];
+    now_.any = now_.any || now_.kept[b];
   }
   if (p_.counters != nullptr || p_.skip_mask != nullptr) record(tile, visible);
   uint32_t probe_skipped[kBlocks] = {};
   if (p_.probes > 0 && !always) probe(tile, probe_skipped);
-  if (!tile.any) return;
-  for (int i = 0; i < rows_; ++i) add_weights(row_[i], scores + i * kTile, tile);
+  if (!now_.any) return;
+  for (int i = 0; i < rows_; ++i) add_weights(row_[i], scores + i * kTile);
   if (p_.probes > 0) carry_probe_sums(scores, probe_skipped);
 }
 
 /// Maxima of the tile and its blocks over the keys the row sees, and where a score is not finite.
 template <class T>
-void DecodeRun<T>::statistics(DecodeRow& row, const float* scores, const PendingTile& tile) const {
-  const int64_t from = (row.keys.begin > tile.keys.begin ? row.keys.begin : tile.keys.begin) - tile.begin;
-  const int64_t to = (row.keys.end < tile.keys.end ? row.keys.end : tile.keys.end) - tile.begin;
+void DecodeHead<T>::statistics(DecodeRow& row, const float* scores, const TileRows<T>& tile) const {
+  int from, to;
+  seen_in_tile(row, tile, from, to);
   row.tile_max = -kInfinity;
   for (int b = 0; b < kBlocks; ++b) {
-    const int low = from > b * kBlock ? static_cast<int>(from) : b * kBlock;
-    const int high = to < (b + 1) * kBlock ? static_cast<int>(to) : (b + 1) * kBlock;
+    const int low = from > b * kBlock ? from : b * kBlock;
+    const int high = to < (b + 1) * kBlock ? to : (b + 1) * kBlock;
     float block_max = -kInfinity, bad = 0;
     if (high - low == kBlock) {
       F m = set1(-kInfinity), product = zero();
@@ -67,7 +68,7 @@ void DecodeRun<T>::statistics(DecodeRow& row, const float* scores, const Pending
 
 /// One row's veto. A reference that is not finite never votes to skip.
 template <class T>
-bool DecodeRun<T>::row_keeps(const DecodeRow& row, int b, float lambda, float log2_lambda, float reference_sum) const {
+bool DecodeHead<T>::row_keeps(const DecodeRow& row, int b, float lambda, float log2_lambda, float reference_sum) const {
   if (row.block_bad[b] || row.poisoned) return true;
   const float joined = row.tile_max > row.max ? row.tile_max : row.max;
   if (!(joined > -kInfinity)) return true;
@@ -78,12 +79,12 @@ bool DecodeRun<T>::row_keeps(const DecodeRow& row, int b, float lambda, float lo
 
 /// Turns the kept blocks' scores into weights and joins their sum.
 template <class T>
-void DecodeRun<T>::add_weights(DecodeRow& row, float* scores, const PendingTile& tile) const {
+void DecodeHead<T>::add_weights(DecodeRow& row, float* scores) const {
   const float joined = row.tile_max > row.max ? row.tile_max : row.max;
   const F base = set1(joined > -kInfinity ? joined : 0.0F);
   F total = zero();
   for (int b = kBlocks - 1; b >= 0; --b) {
-    if (!tile.kept[b]) continue;
+    if (!now_.kept[b]) continue;
     for (int j = b * kBlock; j < (b + 1) * kBlock; j += kLanes) {
       const F w = exp2(load(scores + j) - base);
       store(scores + j, w);
@@ -100,13 +101,12 @@ void DecodeRun<T>::add_weights(DecodeRow& row, float* scores, const PendingTile&
 }
 
 template <class T>
-int64_t DecodeRun<T>::visible_scores(const PendingTile& tile, int b) const {
+int64_t DecodeHead<T>::visible_scores(const TileRows<T>& tile, int b) const {
   int64_t count = 0;
-  const int64_t begin = tile.begin + b * kBlock, end = begin + kBlock;
   for (int i = 0; i < rows_; ++i) {
-    int64_t low = begin > tile.keys.begin ? begin : tile.keys.begin, high = end < tile.keys.end ? end : tile.keys.end;
-    low = low > row_[i].keys.begin ? low : row_[i].keys.begin;
-    high = high < row_[i].keys.end ? high : row_[i].keys.end;
+    int from, to;
+    seen_in_tile(row_[i], tile, from, to);
+    const int low = from > b * kBlock ? from : b * kBlock, high = to < (b + 1) * kBlock ? to : (b + 1) * kBlock;
     if (high > low) count += high - low;
   }
   return count;
@@ -114,25 +114,25 @@ int64_t DecodeRun<T>::visible_scores(const PendingTile& tile, int b) const {
 
 /// Counters and the skip mask.
 template <class T>
-void DecodeRun<T>::record(const PendingTile& tile, const bool (&visible)[kBlocks]) const {
+void DecodeHead<T>::record(const TileRows<T>& tile, const bool (&visible)[kBlocks]) const {
   int64_t seen = 0, skipped = 0, unread = 0;
   for (int b = 0; b < kBlocks; ++b) {
     if (!visible[b]) continue;
     const int64_t scores = visible_scores(tile, b);
     seen += scores;
-    if (!tile.kept[b]) {
-      const int64_t begin = tile.begin + b * kBlock, end = begin + kBlock;
-      const int64_t keys = (end < tile.keys.end ? end : tile.keys.end) - (begin > tile.keys.begin ? begin : tile.keys.begin);
+    if (!now_.kept[b]) {
+      const int low = tile.low() > b * kBlock ? tile.low() : b * kBlock;
+      const int keys = (tile.high() < (b + 1) * kBlock ? tile.high() : (b + 1) * kBlock) - low;
       skipped += scores;
-      unread += keys * p_.dv * static_cast<int64_t>(sizeof(T));
+      unread += int64_t{keys} * p_.dv * static_cast<int64_t>(sizeof(T));
     }
     if (p_.skip_mask != nullptr) {
-      p_.skip_mask[(item_.head_kv * p_.mask_groups + item_.request) * p_.mask_blocks + tile.begin / kBlock + b] =
-          tile.kept[b] ? 1 : 2;
+      p_.skip_mask[(head_kv_ * p_.mask_groups + item_.request) * p_.mask_blocks + tile.begin / kBlock + b] =
+          now_.kept[b] ? 1 : 2;
     }
   }
   if (p_.counters == nullptr) return;
-  int64_t* counters = p_.counters + item_.head_kv * p_.counters_head;
+  int64_t* counters = p_.counters + head_kv_ * p_.counters_head;
   add_counter(counters, seen);
   add_counter(counters + p_.counters_kind, skipped);
   add_counter(counters + 2 * p_.counters_kind, unread);
@@ -140,10 +140,10 @@ void DecodeRun<T>::record(const PendingTile& tile, const bool (&visible)[kBlocks
 
 /// Bit n of skipped[b]: λ n drops block b.
 template <class T>
-void DecodeRun<T>::probe(const PendingTile& tile, uint32_t (&skipped)[kBlocks]) const {
-  int64_t* counts = p_.probe_skipped + int64_t{item_.head_kv} * p_.probes;
+void DecodeHead<T>::probe(const TileRows<T>& tile, uint32_t (&skipped)[kBlocks]) const {
+  int64_t* counts = p_.probe_skipped + int64_t{head_kv_} * p_.probes;
   for (int b = 0; b < kBlocks; ++b) {
-    if (!tile.kept[b]) continue;  // no row sees it
+    if (!now_.kept[b]) continue;  // no row sees it
     const int64_t scores = visible_scores(tile, b);
     for (int n = 0; n < p_.probes; ++n) {
       const float lambda = p_.probe_lambdas[n];
@@ -160,7 +160,7 @@ void DecodeRun<T>::probe(const PendingTile& tile, uint32_t (&skipped)[kBlocks]) 
 
 /// Each λ's kept mass after this tile, under its own decisions.
 template <class T>
-void DecodeRun<T>::carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]) {
+void DecodeHead<T>::carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]) {
   for (int i = 0; i < rows_; ++i) {
     float block_sum[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {

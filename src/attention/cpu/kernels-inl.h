@@ -43,12 +43,13 @@ void prefill_item(const AttentionParams& p, const PrefillItem& item, void* scrat
 size_t decode_scratch_bytes(const AttentionParams& p) {
   int64_t tokens = 0;
   for (int b = 0; b < p.batch; ++b) tokens = p.q_length(b) > tokens ? p.q_length(b) : tokens;
-  return DecodeRun<float>::scratch_floats(p, static_cast<int>(tokens) * p.group) * sizeof(float);
+  return DecodeRun<float>::scratch_bytes(p, static_cast<int>(tokens) * p.group);  // the same for every element type
 }
 
 template <class T>
 void decode_run(const AttentionParams& p, const DecodeItem& item, void* scratch) {
-  DecodeRun<T>(p, item, static_cast<float*>(scratch)).run();
+  static_assert(sizeof(DecodeHead<T>) == sizeof(DecodeHead<float>));
+  DecodeRun<T>(p, item, static_cast<char*>(scratch)).run();
 }
 
 void decode_item(const AttentionParams& p, const DecodeItem& item, void* scratch) {

@@ -18,13 +18,15 @@ struct PrefillItem {
   int64_t row_begin, row_end;  // query index within the request
 };
 
-/// One unit of decode: all rows (query tokens x query heads) of one KV head over one part of the keys.
+/// One unit of decode: all rows (query tokens x query heads) of some neighbouring KV heads over one part of the keys. The heads
+/// advance tile by tile together, because their keys share memory pages and prefetched lines; none sees another's state.
 struct DecodeItem {
   int request;
-  int head_kv;
-  KeyRange keys;         // this part
-  KeyRange newest_tile;  // seeds the reference; empty in the newest part, which computes it itself
-  float* partial;        // rows x (dv + 2) floats: output, maximum (log2 units), sum; nullptr: write the final output
+  int head_begin, head_end;  // KV heads
+  KeyRange keys;             // this part
+  KeyRange newest_tile;      // seeds the reference; empty in the newest part, which computes it itself
+  float* partial;            // of head_begin: rows x (dv + 2) floats: output, maximum (log2 units), sum; nullptr: final output
+  int64_t partial_head;      // floats to the next head's
 };
 
 struct CpuKernels {

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <type_traits>
+#include <utility>
 
 #include "attention/cpu/kernels.h"
+#include "attention/cpu/item_heads.h"
 #include "attention/mask_layout.h"
 #include "longhaul/dtype.h"
 
@@ -16,7 +19,8 @@
 #include "attention/cpu/prefill-inl.h"
 #include "attention/cpu/prefill_votes-inl.h"
 
-#include "attention/cpu/decode-inl.h"
+#include "attention/cpu/decode_head-inl.h"
 #include "attention/cpu/decode_votes-inl.h"
+#include "attention/cpu/decode-inl.h"
 
 #include "attention/cpu/kernels-inl.h"

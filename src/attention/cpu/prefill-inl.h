@@ -11,6 +11,10 @@ namespace longhaul::LONGHAUL_ISA {
 inline constexpr int kRows = 16;  // rows of a voting group
 inline constexpr int kVecs = kRows / kLanes;
 inline constexpr int kMaxProbes = 32;
+// Floats from one key's (value's) row to the next. Without the 64 bytes of padding the rows of a tile, 512 bytes apart, would share
+// 8 of a 32 KB cache's 64 sets.
+template <int kD>
+inline constexpr int kRowStride = kD + 16;
 static_assert(kRows == kCpuPrefill.group_rows);
 
 /// acc[column][vec] += sum over k of a[k][row] * b[k * b_k + column * kColumnStride]; `a` holds 16 rows for each k.
@@ -37,7 +41,7 @@ LONGHAUL_INLINE void score_columns(const float* query, const float* key, float* 
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
     for (int r = 0; r < kVecs; ++r) acc[n][r] = zero();
-  outer_products<kN, kD>(query, key, 1, kD, acc);
+  outer_products<kN, kRowStride<kD>>(query, key, 1, kD, acc);
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
     for (int r = 0; r < kVecs; ++r) store(scores + n * kRows + r * kLanes, acc[n][r]);
@@ -47,9 +51,9 @@ LONGHAUL_INLINE void score_columns(const float* query, const float* key, float* 
 template <int kD>
 __attribute__((noinline)) void score_tile(const float* query, const float* keys, float* scores) {
   int key = 0;
-  for (; key + kColumns <= kTile; key += kColumns) score_columns<kColumns, kD>(query, keys + key * kD, scores + key * kRows);
+  for (; key + kColumns <= kTile; key += kColumns) score_columns<kColumns, kD>(query, keys + key * kRowStride<kD>, scores + key * kRows);
   constexpr int kRest = kTile % kColumns;
-  if constexpr (kRest > 0) score_columns<kRest, kD>(query, keys + key * kD, scores + key * kRows);
+  if constexpr (kRest > 0) score_columns<kRest, kD>(query, keys + key * kRowStride<kD>, scores + key * kRows);
 }
 
 /// Which blocks of a tile are computed, in visiting order.
@@ -68,7 +72,7 @@ LONGHAUL_INLINE void output_columns(const float* weights, const float* values, c
     for (int r = 0; r < kVecs; ++r) acc[n][r] = load(output + n * kRows + r * kLanes) * rescale[r];
   for (int i = 0; i < kept.count; ++i) {
     const int key = kept.block[i] * kBlock;
-    outer_products<kN, 1>(weights + key * kRows, values + key * kDv, kDv, kBlock, acc);
+    outer_products<kN, 1>(weights + key * kRows, values + key * kRowStride<kDv>, kRowStride<kDv>, kBlock, acc);
   }
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
@@ -125,7 +129,7 @@ class PrefillRun {
   static size_t scratch_floats(const AttentionParams& p) {
     const size_t groups = max_groups(p);
     const size_t group_floats = (kD + kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
-    return kTile * (kD + kDv) + sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
+    return kTile * (kRowStride<kD> + kRowStride<kDv>) + sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
   }
 
   void run() {
@@ -154,9 +158,9 @@ class PrefillRun {
     groups_ = reinterpret_cast<Group*>(scratch);
     scratch += max_groups(p_) * sizeof(Group) / sizeof(float);
     keys_ = scratch;
-    scratch += kTile * kD;
+    scratch += kTile * kRowStride<kD>;
     values_ = scratch;
-    scratch += kTile * kDv;
+    scratch += kTile * kRowStride<kDv>;
     row_ = scratch;
     pool_ = scratch + kD + kDv;
   }
@@ -236,7 +240,7 @@ class PrefillRun {
     tile_keys_ = {begin > keys.begin ? begin : keys.begin, begin + kTile < keys.end ? begin + kTile : keys.end};
     tile_begin_ = begin;
     for (int j = 0; j < kTile; ++j) {
-      float* row = keys_ + j * kD;
+      float* row = keys_ + j * kRowStride<kD>;
       if (begin + j < tile_keys_.begin || begin + j >= tile_keys_.end) {
         for (int c = 0; c < kD; ++c) row[c] = 0;
       } else {
@@ -382,7 +386,7 @@ class PrefillRun {
     values_read_[b] = true;
     F bad = zero();
     for (int j = b * kBlock; j < (b + 1) * kBlock; ++j) {
-      float* row = values_ + j * kDv;
+      float* row = values_ + j * kRowStride<kDv>;
       if (tile_begin_ + j < tile_keys_.begin || tile_begin_ + j >= tile_keys_.end) {
         for (int c = 0; c < kDv; ++c) row[c] = 0;
         continue;
@@ -412,7 +416,7 @@ class PrefillRun {
         for (int i = 0; i < kept.count; ++i) {
           for (int j = kept.block[i] * kBlock; j < (kept.block[i] + 1) * kBlock; ++j) {
             const int64_t key = tile_begin_ + j;
-            if (key >= keys.begin && key < keys.end) sum += tile_->scores[j * kRows + r] * values_[j * kDv + c];
+            if (key >= keys.begin && key < keys.end) sum += tile_->scores[j * kRows + r] * values_[j * kRowStride<kDv> + c];
           }
         }
         g.output[c * kRows + r] = sum;
@@ -470,8 +474,8 @@ class PrefillRun {
   TileScores* tile_ = nullptr;
   Group* groups_ = nullptr;
   int group_count_ = 0;
-  float* keys_ = nullptr;    // [64][d] fp32
-  float* values_ = nullptr;  // [64][dv] fp32
+  float* keys_ = nullptr;    // [64][kRowStride] fp32
+  float* values_ = nullptr;  // [64][kRowStride] fp32
   float* row_ = nullptr;
   float* pool_ = nullptr;
   int64_t tile_begin_ = 0;
