@@ -29,8 +29,8 @@ import recorder  # noqa: E402
 import safetensors_file  # noqa: E402
 import sources  # noqa: E402
 
-SAMPLE_LAYERS = "2,11,19,27"
-SAMPLE_KV_HEADS = "0,0,0,0"
+SAMPLE_LAYERS = "4,9,21,26"
+SAMPLE_KV_HEADS = "0,2,2,1"
 
 
 class CaptureError(ValueError):

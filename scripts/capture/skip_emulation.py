@@ -75,14 +75,16 @@ class Chunk:
         self.partial = torch.bmm(weights.transpose(0, 1), value[:last].reshape(units, UNIT, -1))  # [units, rows, dv]
         self.dense = self.partial.sum(0) / self.mass.sum(1, keepdim=True)
 
-    def output(self, kept):
-        """[rows, dv] of a 0/1 matrix [groups, units]."""
-        groups, units = kept.shape
+    def outputs(self, kept):
+        """[lambdas, rows, dv] of a 0/1 tensor [lambdas, groups, units]."""
+        lambdas, groups, units = kept.shape
         rows = CHUNK // groups
-        sums = torch.stack([kept[g] @ self.partial[:, g * rows : (g + 1) * rows].reshape(units, -1) for g in range(groups)])
-        sums = sums.reshape(groups, rows, -1)
-        mass = (self.mass.reshape(groups, rows, units) * kept[:, None, :]).sum(2)
-        return (sums / mass[..., None]).reshape(CHUNK, -1)
+        results = []
+        for g in range(groups):
+            own = slice(g * rows, (g + 1) * rows)
+            sums = (kept[:, g] @ self.partial[:, own].reshape(units, -1)).reshape(lambdas, rows, -1)
+            results.append(sums / (kept[:, g] @ self.mass[own].T)[:, :, None])
+        return torch.cat(results, 1)
 
 
 @dataclass
@@ -125,19 +127,17 @@ def curves(query, key, value, scale, cases, lambdas, every=1):
     query, key, value = query.float(), key.float(), value.float()
     logs = torch.tensor(lambdas, dtype=torch.float32).log()
     zero = torch.zeros(len(lambdas), dtype=torch.float64)
-    totals = {case: Curve(0.0, zero.clone(), zero.clone(), 0.0) for case in cases}
+    totals = {case: Curve(0.0, zero, zero, 0.0) for case in cases}
     for first in range(CHUNK * (every - 1), query.shape[0], CHUNK * every):
         chunk = Chunk(query, key, value, scale, first)
         energy = float(chunk.dense.double().square().sum())
         for case in cases:
             distance = votes(chunk.unit_max, case)
             visible = chunk.visible.reshape(len(distance), case.group_rows, -1).sum(1).double()
-            skipped, error = zero.clone(), zero.clone()
-            for i, log in enumerate(logs):
-                dropped = distance < log
-                if not dropped.any():
-                    continue
-                skipped[i] = (visible * dropped).sum()
-                error[i] = (chunk.output((~dropped).float()) - chunk.dense).double().square().sum()
+            dropped = distance < logs[:, None, None]
+            error = (chunk.outputs((~dropped).float()) - chunk.dense).double().square().sum((1, 2))
+            skipped = (visible * dropped).sum((1, 2))
+            # A sum in another order is not an error of skipping.
+            error[skipped == 0] = 0
             totals[case] += Curve(float(visible.sum()), skipped, error, energy)
     return totals

@@ -3,10 +3,15 @@
 
     capture_activations.py --layers all --kv-heads all --max-mb 1000 --out all.safetensors
     survey_layers.py all.safetensors --json survey.json
+
+The layers are cut into four depths. In each, the most typical KV head is chosen: the one nearest to the depth's medians of
+sparsity and of log error at all lambdas, in units of the quartile distance.
 """
 
 import argparse
 import json
+import math
+import statistics
 import sys
 
 import torch
@@ -34,6 +39,29 @@ def survey(tensors, scales, layers, every):
     return rows
 
 
+def features(row):
+    return row["sparsity"] + [math.log(max(error, 1e-5)) for error in row["error"]]
+
+
+def most_typical(rows):
+    columns = list(zip(*map(features, rows)))
+    medians = [statistics.median(column) for column in columns]
+    quartiles = [statistics.quantiles(column, n=4) for column in columns]
+    widths = [q[2] - q[0] or 1.0 for q in quartiles]
+
+    def distance(row):
+        return sum(((x - m) / w) ** 2 for x, m, w in zip(features(row), medians, widths))
+
+    return min(rows, key=distance)
+
+
+def choose(rows, depths=4):
+    layers = sorted({row["layer"] for row in rows})
+    bounds = [math.ceil(i * len(layers) / depths) for i in range(depths + 1)]
+    parts = [set(layers[begin:end]) for begin, end in zip(bounds, bounds[1:])]
+    return [most_typical([row for row in rows if row["layer"] in part]) for part in parts if part]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("capture")
@@ -46,6 +74,8 @@ def main():
     layers = [int(layer) for layer in arguments.layers.split(",")] if arguments.layers else sorted(scales)
     with torch.inference_mode():
         rows = survey(tensors, scales, layers, arguments.every)
+    for row in choose(rows) if len(rows) >= 16 else []:
+        print("typical: layer %d, KV head %d" % (row["layer"], row["kv_head"]))
     with open(arguments.json, "w", encoding="utf-8") as file:
         json.dump({"case": str(CASE), "lambdas": LAMBDAS, "metadata": metadata, "rows": rows}, file)
     return 0

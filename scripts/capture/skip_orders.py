@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Sparsity at equal output error for several visit orders and voting groups, on captured activations.
+
+    skip_orders.py data/activations.safetensors.xz --json bench/results/emulation/orders.json
+
+An emulation with torch, apart from the C++ code: the two check each other. Error: the relative rms of the attention output,
+pooled over the layers and heads of the file (each weighted alike), or of each head alone.
+"""
+
+import argparse
+import datetime
+import json
+import sys
+
+import torch
+
+import safetensors_file
+import skip_emulation
+from skip_emulation import ASCENDING, NEWEST_FIRST, Case, Curve
+
+ERRORS = (0.003, 0.01, 0.03, 0.1)
+LAMBDAS = tuple(10 ** (-7 + 0.25 * i) for i in range(29))
+CASES = (
+    Case(ASCENDING, 128, 128, 128),
+    Case(ASCENDING, 64, 128, 128),
+    Case(ASCENDING, 64, 64, 64),
+    Case(NEWEST_FIRST, 128, 128, 128),
+    Case(NEWEST_FIRST, 64, 128, 128),
+    Case(NEWEST_FIRST, 64, 64, 64),
+    Case(NEWEST_FIRST, 64, 16, 64),
+    Case(NEWEST_FIRST, 16, 16, 64),
+)
+
+
+def normalized(curve):
+    """The curve of one head with unit energy, so that all heads count alike."""
+    return Curve(curve.visible, curve.skipped, curve.error / curve.energy, 1.0)
+
+
+def heads_of(tensors, metadata):
+    """(layer, query head, query, key, value, scale) of every query head in the file."""
+    scales = dict(zip(map(int, metadata["layers"].split(",")), map(float, metadata["softmax_scale"].split(","))))
+    for layer, scale in scales.items():
+        query, key, value = (tensors["layer.%d.%s" % (layer, name)] for name in ("query", "key", "value"))
+        group = query.shape[1] // key.shape[1]
+        for head in range(query.shape[1]):
+            yield layer, head, query[:, head], key[:, head // group], value[:, head // group], scale
+
+
+def measure(path, every):
+    tensors, metadata = safetensors_file.decode(safetensors_file.unpack(path))
+    by_layer = {}
+    for layer, head, query, key, value, scale in heads_of(tensors, metadata):
+        result = skip_emulation.curves(query, key, value, scale, CASES, LAMBDAS, every)
+        for case, curve in result.items():
+            by_layer.setdefault(layer, {}).setdefault(case, []).append(normalized(curve))
+        print("layer %d head %d done" % (layer, head), file=sys.stderr, flush=True)
+    return by_layer, metadata
+
+
+def pooled(curves):
+    total = curves[0]
+    for curve in curves[1:]:
+        total += curve
+    return total
+
+
+def table_rows(by_layer):
+    rows = []
+    for case in CASES:
+        scopes = {"all": [curve for layer in by_layer.values() for curve in layer[case]]}
+        scopes.update({"layer %d" % layer: cases[case] for layer, cases in by_layer.items()})
+        for scope, curves in scopes.items():
+            curve = pooled(curves)
+            rows.append({
+                "case": str(case), "order": case.order, "group_rows": case.group_rows, "block_keys": case.block_keys,
+                "tile_keys": case.tile_keys, "scope": scope,
+                "sparsity_at_error": {str(error): curve.sparsity_at(error) for error in ERRORS},
+                "lambdas": LAMBDAS, "sparsity": curve.sparsity.tolist(), "error": curve.relative_error.tolist()})
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("activations")
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--every", type=int, default=1, help="use every n-th chunk of 128 rows (default: 1, all)")
+    arguments = parser.parse_args()
+    with torch.inference_mode():
+        by_layer, metadata = measure(arguments.activations, arguments.every)
+    rows = table_rows(by_layer)
+    print("%-26s %-9s" % ("case", "scope") + "".join("  s at %-5g" % error for error in ERRORS))
+    for row in rows:
+        cells = ["    --   " if s is None else "   %.3f " % s for s in row["sparsity_at_error"].values()]
+        print("%-26s %-9s" % (row["case"], row["scope"]) + "  ".join(cells))
+    result = {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "what": "emulation of causal prefill with the skip rule max in float32; relative rms output error, heads weighted alike",
+        "every_nth_chunk_of_128_rows": arguments.every, "input": metadata, "rows": rows}
+    with open(arguments.json, "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
