@@ -129,7 +129,7 @@ TEST(CpuFeatures, AnOverrideHoldsUntilItEnds) {
     EXPECT_EQ(selected_isa(), before);
   }
   if (usable_isas().back() != Isa::avx512) {
-    EXPECT_THROW(ScopedIsa(Isa::avx512), Unsupported);
+    EXPECT_THROW(ScopedIsa{Isa::avx512}, Unsupported);
     EXPECT_EQ(selected_isa(), before);
   }
 }
