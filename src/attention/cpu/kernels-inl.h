@@ -15,11 +15,11 @@ void prefill_run(const AttentionParams& p, const PrefillItem& item, void* scratc
 
 template <int kD, int kDv>
 size_t prefill_bytes_by_mode(const AttentionParams& p) {
-  return mode_of(p) == Mode::probe ? prefill_bytes<kD, kDv, Mode::probe>(p) : prefill_bytes<kD, kDv, Mode::skip>(p);
+  return p.probes > 0 ? prefill_bytes<kD, kDv, Mode::probe>(p) : prefill_bytes<kD, kDv, Mode::skip>(p);
 }
 template <int kD, int kDv>
 void prefill_by_mode(const AttentionParams& p, const PrefillItem& item, void* scratch) {
-  switch (mode_of(p)) {
+  switch (mode_of(p, item.request, item.head_kv)) {
     case Mode::dense: return prefill_run<kD, kDv, Mode::dense>(p, item, scratch);
     case Mode::skip: return prefill_run<kD, kDv, Mode::skip>(p, item, scratch);
     case Mode::probe: return prefill_run<kD, kDv, Mode::probe>(p, item, scratch);

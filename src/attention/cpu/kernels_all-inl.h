@@ -16,6 +16,7 @@
 #include "attention/cpu/math-inl.h"
 #include "attention/cpu/rows-inl.h"
 
+#include "attention/cpu/prefill_products-inl.h"
 #include "attention/cpu/prefill-inl.h"
 #include "attention/cpu/prefill_votes-inl.h"
 

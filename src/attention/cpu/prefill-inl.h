@@ -8,86 +8,7 @@
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
-inline constexpr int kRows = 16;  // rows of a voting group
-inline constexpr int kVecs = kRows / kLanes;
 inline constexpr int kMaxProbes = 32;
-// Floats from one key's (value's) row to the next. Without the 64 bytes of padding the rows of a tile, 512 bytes apart, would share
-// 8 of a 32 KB cache's 64 sets.
-template <int kD>
-inline constexpr int kRowStride = kD + 16;
-static_assert(kRows == kCpuPrefill.group_rows);
-
-/// acc[column][vec] += sum over k of a[k][row] * b[k * b_k + column * kColumnStride]; `a` holds 16 rows for each k.
-template <int kN, int kColumnStride>
-LONGHAUL_INLINE void outer_products(const float* a, const float* b, int64_t b_k, int count, F (&acc)[kN][kVecs]) {
-  for (int k = 0; k < count; ++k) {
-    F rows[kVecs];
-#pragma GCC unroll 8
-    for (int r = 0; r < kVecs; ++r) rows[r] = load(a + k * kRows + r * kLanes);
-#pragma GCC unroll 32
-    for (int n = 0; n < kN; ++n) {
-      const F column = set1(b[n * kColumnStride]);
-#pragma GCC unroll 8
-      for (int r = 0; r < kVecs; ++r) acc[n][r] = fma(column, rows[r], acc[n][r]);
-    }
-    b += b_k;
-  }
-}
-
-/// kN columns of S = K.Q^T: scores of kN keys.
-template <int kN, int kD>
-LONGHAUL_INLINE void score_columns(const float* query, const float* key, float* scores) {
-  F acc[kN][kVecs];
-#pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n)
-    for (int r = 0; r < kVecs; ++r) acc[n][r] = zero();
-  outer_products<kN, kRowStride<kD>>(query, key, 1, kD, acc);
-#pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n)
-    for (int r = 0; r < kVecs; ++r) store(scores + n * kRows + r * kLanes, acc[n][r]);
-}
-
-// Not inlined, here and below: once per head size instead of once per mode and head size, a third of the compile time.
-template <int kD>
-__attribute__((noinline)) void score_tile(const float* query, const float* keys, float* scores) {
-  int key = 0;
-  for (; key + kColumns <= kTile; key += kColumns) score_columns<kColumns, kD>(query, keys + key * kRowStride<kD>, scores + key * kRows);
-  constexpr int kRest = kTile % kColumns;
-  if constexpr (kRest > 0) score_columns<kRest, kD>(query, keys + key * kRowStride<kD>, scores + key * kRows);
-}
-
-/// Which blocks of a tile are computed, in visiting order.
-struct KeptBlocks {
-  int count = 0;
-  int block[kBlocks];
-};
-
-/// kN columns of O = O * rescale + P.V over the kept blocks.
-template <int kN, int kDv>
-LONGHAUL_INLINE void output_columns(const float* weights, const float* values, const KeptBlocks& kept, const F (&rescale)[kVecs],
-                                    float* output) {
-  F acc[kN][kVecs];
-#pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n)
-    for (int r = 0; r < kVecs; ++r) acc[n][r] = load(output + n * kRows + r * kLanes) * rescale[r];
-  for (int i = 0; i < kept.count; ++i) {
-    const int key = kept.block[i] * kBlock;
-    outer_products<kN, 1>(weights + key * kRows, values + key * kRowStride<kDv>, kRowStride<kDv>, kBlock, acc);
-  }
-#pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n)
-    for (int r = 0; r < kVecs; ++r) store(output + n * kRows + r * kLanes, acc[n][r]);
-}
-
-template <int kDv>
-__attribute__((noinline)) void add_values(const float* weights, const float* values, const KeptBlocks& kept, const F (&rescale)[kVecs], float* output) {
-  int c = 0;
-  for (; c + kColumns <= kDv; c += kColumns) {
-    output_columns<kColumns, kDv>(weights, values + c, kept, rescale, output + c * kRows);
-  }
-  constexpr int kRest = kDv % kColumns;
-  if constexpr (kRest > 0) output_columns<kRest, kDv>(weights, values + c, kept, rescale, output + c * kRows);
-}
 
 /// The part of a tile that a group's rows see, by row: keys [low, high) counted from the tile's first key.
 struct TileMask {
@@ -129,7 +50,7 @@ class PrefillRun {
   static size_t scratch_floats(const AttentionParams& p) {
     const size_t groups = max_groups(p);
     const size_t group_floats = (kD + kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
-    return kTile * (kRowStride<kD> + kRowStride<kDv>) + sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
+    return kTile * (kRowStride<kD> + kRowStride<kDv>) + kTogether * sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
   }
 
   void run() {
@@ -153,8 +74,8 @@ class PrefillRun {
   }
 
   void lay_out(float* scratch) {
-    tile_ = reinterpret_cast<TileScores*>(scratch);
-    scratch += sizeof(TileScores) / sizeof(float);
+    tiles_ = reinterpret_cast<TileScores*>(scratch);
+    scratch += kTogether * sizeof(TileScores) / sizeof(float);
     groups_ = reinterpret_cast<Group*>(scratch);
     scratch += max_groups(p_) * sizeof(Group) / sizeof(float);
     keys_ = scratch;
@@ -248,15 +169,54 @@ class PrefillRun {
       }
     }
     for (int b = 0; b < kBlocks; ++b) values_read_[b] = false;
-    for (int g = 0; g < group_count_; ++g) {
-      Group& group = groups_[g];
-      if (group.keys.begin < tile_keys_.end && group.keys.end > tile_keys_.begin) visit_group(group);
-    }
+    visit_groups();
     if constexpr (kMode == Mode::skip) count_unread_values();
   }
 
-  void visit_group(Group& g) {
-    score_tile<kD>(g.query, keys_, tile_->scores);
+  void visit_groups() {
+    Group* waiting[kTogether];
+    int count = 0;
+    for (int g = 0; g < group_count_; ++g) {
+      Group& group = groups_[g];
+      if (group.keys.begin >= tile_keys_.end || group.keys.end <= tile_keys_.begin) continue;
+      waiting[count++] = &group;
+      if (count == kTogether) {
+        visit<kTogether>(waiting);
+        count = 0;
+      }
+    }
+    for (int i = 0; i < count; ++i) {
+      Group* alone[1] = {waiting[i]};
+      visit<1>(alone);
+    }
+  }
+
+  template <int kG>
+  void visit(Group* const (&g)[kG]) {
+    const float* query[kG];
+    float* scores[kG];
+    for (int i = 0; i < kG; ++i) {
+      query[i] = g[i]->query;
+      scores[i] = tiles_[i].scores;
+    }
+    score_tile<kD, kG>(query, keys_, scores);
+    Addend addend[kG];
+    int adding = 0;
+    for (int i = 0; i < kG; ++i) {
+      weigh(*g[i], tiles_[i], addend[i]);
+      adding += addend[i].kept.count > 0 ? 1 : 0;
+    }
+    bool care = false;
+    for (int i = 0; i < kG; ++i) care = read_values(addend[i].kept) || care;
+    if (adding == kG && !care) return add_values<kDv, kG>(addend, values_);
+    for (int i = 0; i < kG; ++i) {
+      if (addend[i].kept.count > 0) add_alone(*g[i], addend[i]);
+    }
+  }
+
+  /// Votes, then turns the scores of the kept blocks into weights; what is left to add comes out in `addend`.
+  void weigh(Group& g, TileScores& tile, Addend& addend) {
+    tile_ = &tile;
     if (p_.soft_cap > 0) cap_scores();
     TileMask mask;
     const bool partial = make_mask(g, mask);
@@ -272,7 +232,7 @@ class PrefillRun {
       tile_max[r] = m;
       joined[r] = max(m, load(g.max + r * kLanes));
     }
-    KeptBlocks kept;
+    KeptBlocks& kept = addend.kept;
     for (int b = kBlocks - 1; b >= 0; --b) {
       if (block_visible(g, b)) kept.block[kept.count++] = b;
     }
@@ -280,10 +240,12 @@ class PrefillRun {
       if (!g.first) drop_blocks(g, mask, partial, tile_max, joined, kept);
     }
     record(g, mask, partial, kept);
+    addend.weights = tile.scores;
+    addend.output = g.output;
     if constexpr (kMode == Mode::probe) {
-      probe(g, mask, partial, tile_max, joined, kept);
+      probe(g, mask, partial, tile_max, joined, addend);
     } else if (kept.count > 0) {  // otherwise nothing of this tile joins the result
-      accumulate(g, joined, kept);
+      weigh_kept(g, joined, addend);
     }
     g.first = false;
   }
@@ -349,18 +311,18 @@ class PrefillRun {
     }
   }
 
-  /// Turns the kept blocks' scores into weights and adds them and their values to the group's state.
-  void accumulate(Group& g, const F (&joined)[kVecs], const KeptBlocks& kept) {
-    F rescale[kVecs], base[kVecs], sum[kVecs];
+  /// Turns the kept blocks' scores into weights and joins their sum and maximum.
+  void weigh_kept(Group& g, const F (&joined)[kVecs], Addend& addend) {
+    F base[kVecs], sum[kVecs];
     for (int r = 0; r < kVecs; ++r) {
       // A row that has seen nothing has maximum -inf: any finite base gives it weights of 0.
       base[r] = select(less_equal(joined[r], set1(-kInfinity)), zero(), joined[r]);
-      rescale[r] = exp2(load(g.max + r * kLanes) - base[r]);
-      sum[r] = load(g.sum + r * kLanes) * rescale[r];
+      addend.rescale[r] = exp2(load(g.max + r * kLanes) - base[r]);
+      sum[r] = load(g.sum + r * kLanes) * addend.rescale[r];
       store(g.max + r * kLanes, joined[r]);
     }
-    for (int i = 0; i < kept.count; ++i) {
-      float* weights = tile_->scores + kept.block[i] * kBlock * kRows;
+    for (int i = 0; i < addend.kept.count; ++i) {
+      float* weights = tile_->scores + addend.kept.block[i] * kBlock * kRows;
       for (int j = 0; j < kBlock; ++j) {
         for (int r = 0; r < kVecs; ++r) {
           float* at = weights + j * kRows + r * kLanes;
@@ -371,18 +333,21 @@ class PrefillRun {
       }
     }
     for (int r = 0; r < kVecs; ++r) store(g.sum + r * kLanes, sum[r]);
-    for (int i = 0; i < kept.count; ++i) read_values(kept.block[i]);
-    if (values_need_care(kept)) {
-      add_values_row_by_row(g, kept, rescale);
-    } else {
-      add_values<kDv>(tile_->scores, values_, kept, rescale, g.output);
-    }
   }
 
   // --- values ---------------------------------------------------------------------------------------------------------
 
+  /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
+  bool read_values(const KeptBlocks& kept) {
+    bool bad = false;
+    for (int i = 0; i < kept.count; ++i) {
+      if (!values_read_[kept.block[i]]) read_values(kept.block[i]);
+      bad = bad || values_bad_[kept.block[i]];
+    }
+    return bad;
+  }
+
   void read_values(int b) {
-    if (values_read_[b]) return;
     values_read_[b] = true;
     F bad = zero();
     for (int j = b * kBlock; j < (b + 1) * kBlock; ++j) {
@@ -397,26 +362,28 @@ class PrefillRun {
     values_bad_[b] = any(is_nan(bad));
   }
 
-  /// A weight of 0 times a value that is not finite is NaN: rows that do not see that key must not meet it.
-  bool values_need_care(const KeptBlocks& kept) const {
-    for (int i = 0; i < kept.count; ++i) {
-      if (values_bad_[kept.block[i]]) return true;
-    }
-    return false;
+  void add_alone(Group& g, const Addend& addend) {
+    bool care = false;
+    for (int i = 0; i < addend.kept.count; ++i) care = care || values_bad_[addend.kept.block[i]];
+    if (care) return add_values_row_by_row(g, addend);
+    const Addend alone[1] = {addend};
+    add_values<kDv, 1>(alone, values_);
   }
 
-  void add_values_row_by_row(Group& g, const KeptBlocks& kept, const F (&rescale)[kVecs]) {
+  /// A weight of 0 times a value that is not finite is NaN: rows that do not see that key must not meet it.
+  void add_values_row_by_row(Group& g, const Addend& addend) {
     alignas(64) float factor[kRows];
-    for (int r = 0; r < kVecs; ++r) store(factor + r * kLanes, rescale[r]);
+    for (int r = 0; r < kVecs; ++r) store(factor + r * kLanes, addend.rescale[r]);
     const int64_t kv_length = p_.kv_length(item_.request);
     for (int r = g.begin; r < g.end; ++r) {
       const KeyRange keys = visible_keys(g.position + r, kv_length, p_.causal, p_.window_left);
       for (int c = 0; c < kDv; ++c) {
         float sum = g.output[c * kRows + r] * factor[r];
-        for (int i = 0; i < kept.count; ++i) {
-          for (int j = kept.block[i] * kBlock; j < (kept.block[i] + 1) * kBlock; ++j) {
+        for (int i = 0; i < addend.kept.count; ++i) {
+          const int first = addend.kept.block[i] * kBlock;
+          for (int j = first; j < first + kBlock; ++j) {
             const int64_t key = tile_begin_ + j;
-            if (key >= keys.begin && key < keys.end) sum += tile_->scores[j * kRows + r] * values_[j * kRowStride<kDv> + c];
+            if (key >= keys.begin && key < keys.end) sum += addend.weights[j * kRows + r] * values_[j * kRowStride<kDv> + c];
           }
         }
         g.output[c * kRows + r] = sum;
@@ -452,7 +419,7 @@ class PrefillRun {
   int64_t visible_scores(const Group& g, const TileMask& mask, bool partial, int b) const;
   void record(Group& g, const TileMask& mask, bool partial, const KeptBlocks& kept);
   void probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs], const F (&joined)[kVecs],
-             const KeptBlocks& kept);
+             Addend& addend);
 
   // --- output ---------------------------------------------------------------------------------------------------------
 
@@ -471,7 +438,8 @@ class PrefillRun {
 
   const AttentionParams& p_;
   const PrefillItem& item_;
-  TileScores* tile_ = nullptr;
+  TileScores* tiles_ = nullptr;  // [kTogether]
+  TileScores* tile_ = nullptr;   // of the group at hand
   Group* groups_ = nullptr;
   int group_count_ = 0;
   float* keys_ = nullptr;    // [64][kRowStride] fp32

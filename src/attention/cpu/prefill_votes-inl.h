@@ -122,7 +122,8 @@ void PrefillRun<kD, kDv, kMode>::record(Group& g, const TileMask& mask, bool par
 /// skipped block never holds it; under rule sum each λ carries its own kept mass.
 template <int kD, int kDv, Mode kMode>
 void PrefillRun<kD, kDv, kMode>::probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
-                                       const F (&joined)[kVecs], const KeptBlocks& kept) {
+                                       const F (&joined)[kVecs], Addend& addend) {
+  const KeptBlocks& kept = addend.kept;
   const bool sum_rule = p_.rule == SkipRule::sum;
   uint32_t skipped[kBlocks] = {};  // bit i: λ i skips the block
   alignas(64) float dense_sum[kRows], old_max[kRows];
@@ -149,7 +150,7 @@ void PrefillRun<kD, kDv, kMode>::probe(Group& g, const TileMask& mask, bool part
     }
   }
   for (int r = 0; r < kRows; ++r) g.sum[r] = dense_sum[r];
-  accumulate(g, joined, kept);
+  weigh_kept(g, joined, addend);
   if (!sum_rule) return;
   for (int r = 0; r < kVecs; ++r) {
     const F base = select(less_equal(joined[r], set1(-kInfinity)), zero(), joined[r]);

@@ -17,9 +17,14 @@ enum class Mode {
   probe,  // dense, and counts what each of many λ would have skipped
 };
 
-LONGHAUL_INLINE Mode mode_of(const AttentionParams& p) {
+/// The mode for the query heads of one KV head. λ = 0 can skip nothing, so it takes the dense path: same bits, no cost.
+LONGHAUL_INLINE Mode mode_of(const AttentionParams& p, int request, int head_kv) {
   if (p.probes > 0) return Mode::probe;
-  return p.lambda_kind == Lambda::Kind::none ? Mode::dense : Mode::skip;
+  if (p.lambda_kind == Lambda::Kind::none) return Mode::dense;
+  for (int h = 0; h < p.group; ++h) {
+    if (p.lambda_of(request, head_kv * p.group + h) > 0) return Mode::skip;
+  }
+  return Mode::dense;
 }
 
 /// log2 of a λ that the host has checked; -inf for 0.

@@ -28,8 +28,9 @@ namespace longhaul::LONGHAUL_ISA {
 using F = __m512;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
-// One row vector x 24 columns: the broadcasts ride on the FMAs as memory operands, and 24 accumulators hide their latency.
+// Accumulators of the outer products: row vectors x columns = 24. Two voting groups share each broadcast (prefill_products-inl.h).
 inline constexpr int kColumns = 24;
+inline constexpr int kTogether = 2;
 inline constexpr int kDecodeAccumulators = 16;
 
 LONGHAUL_INLINE F zero() { return _mm512_setzero_ps(); }
