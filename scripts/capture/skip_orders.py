@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sparsity at equal output error for several visit orders and voting groups, on captured activations.
 
-    skip_orders.py data/activations.safetensors.xz --json bench/results/emulation/orders.json
+    skip_orders.py data/activations.safetensors.xz --json bench/results/any/orders_emulation.json
 
 An emulation with torch, apart from the C++ code: the two check each other. Error: the relative rms of the attention output,
 pooled over the layers and heads of the file (each weighted alike), or of each head alone.
@@ -65,19 +65,21 @@ def pooled(curves):
     return total
 
 
-def table_rows(by_layer):
-    rows = []
+def tables(by_layer):
+    """(rows of a result file, whole curves): one row for each case, scope and error that was reached."""
+    rows, whole = [], []
     for case in CASES:
         scopes = {"all": [curve for layer in by_layer.values() for curve in layer[case]]}
-        scopes.update({"layer %d" % layer: cases[case] for layer, cases in by_layer.items()})
+        scopes.update({"layer%d" % layer: cases[case] for layer, cases in by_layer.items()})
         for scope, curves in scopes.items():
             curve = pooled(curves)
-            rows.append({
-                "case": str(case), "order": case.order, "group_rows": case.group_rows, "block_keys": case.block_keys,
-                "tile_keys": case.tile_keys, "scope": scope,
-                "sparsity_at_error": {str(error): curve.sparsity_at(error) for error in ERRORS},
-                "lambdas": LAMBDAS, "sparsity": curve.sparsity.tolist(), "error": curve.relative_error.tolist()})
-    return rows
+            name = "emulation.order.%s.%dx%d.%s" % (case.order, case.group_rows, case.block_keys, scope)
+            found = {error: curve.sparsity_at(error) for error in ERRORS}
+            whole.append({"id": name, "tile_keys": case.tile_keys, "sparsity_at_error": found, "lambdas": LAMBDAS,
+                          "sparsity": curve.sparsity.tolist(), "error": curve.relative_error.tolist()})
+            rows += [{"id": "%s.e%s" % (name, str(error)[2:]), "value": value, "unit": "sparsity", "n": len(curves)}
+                     for error, value in found.items() if value is not None]
+    return rows, whole
 
 
 def main():
@@ -88,15 +90,17 @@ def main():
     arguments = parser.parse_args()
     with torch.inference_mode():
         by_layer, metadata = measure(arguments.activations, arguments.every)
-    rows = table_rows(by_layer)
-    print("%-26s %-9s" % ("case", "scope") + "".join("  s at %-5g" % error for error in ERRORS))
-    for row in rows:
-        cells = ["    --   " if s is None else "   %.3f " % s for s in row["sparsity_at_error"].values()]
-        print("%-26s %-9s" % (row["case"], row["scope"]) + "  ".join(cells))
+    rows, whole = tables(by_layer)
+    print("%-50s" % "case" + "".join("  s at %-5g" % error for error in ERRORS))
+    for curve in whole:
+        cells = ["    --   " if s is None else "   %.3f " % s for s in curve["sparsity_at_error"].values()]
+        print("%-50s" % curve["id"] + "  ".join(cells))
     result = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "what": "emulation of causal prefill with the skip rule max in float32; relative rms output error, heads weighted alike",
-        "every_nth_chunk_of_128_rows": arguments.every, "input": metadata, "rows": rows}
+        "machine": {"cpu": "any: counts, not times", "torch": torch.__version__.split("+")[0]},
+        "command": "scripts/capture/skip_orders.py data/activations.safetensors.xz --every %d" % arguments.every,
+        "what": "torch emulation of causal prefill, rule max, float32; relative rms output error, heads weighted alike",
+        "input": metadata, "rows": rows, "curves": whole}
     with open(arguments.json, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
         file.write("\n")
