@@ -9,15 +9,19 @@
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
-/// Chooses, for each row being used, a row to fetch. The item's heads share the work: each fetches its turn of the whole rows.
+/// Chooses, for each row being used, a row to fetch: whole rows, all heads of the item side by side, in order.
 template <class T>
 class DecodeFetch {
  public:
-  DecodeFetch(const AttentionParams& p, int heads) : p_(p), heads_(heads) {}
+  DecodeFetch(const AttentionParams& p, int heads)
+      : p_(p), heads_(heads), key_bytes_(heads * p.d * sizeof(T)), value_bytes_(p.dv * sizeof(T)) {}
 
+  /// `pending_values`: the tile whose values are to be added; `next_keys`: the tile after the one at hand. Either may be null.
   void plan(const TileRows<T>* pending_values, const TileRows<T>* next_keys, DecodeHead<T>* const* head) {
     values_ = pending_values;
     next_keys_ = next_keys;
+    row_ = 0;
+    wait_ = 0;
     for (int b = 0; b < kBlocks; ++b) {
       kept_by_all_[b] = values_ != nullptr;
       for (int h = 0; h < heads_; ++h) {
@@ -29,38 +33,40 @@ class DecodeFetch {
 
   // These must be inlined: g++ takes a function that only prefetches for one without effects and drops the call.
 
-  /// Head h uses key j: kept value rows, and the next key rows where no value row will give the occasion.
-  __attribute__((always_inline)) void while_scoring(int h, int j) const {
-    const int turn = h * kTile + j;
-    if (turn % heads_ != 0) return;
-    const int row = turn / heads_, b = row / kBlock;
-    for (int i = 0; i < heads_; ++i) {
-      if (kept_[b][i]) fetch(values_->row[row] + i * p_.v_head, p_.dv);
+  /// Some head uses a key: every heads-th time a row of kept values, and of the next keys where no value row gives the occasion.
+  __attribute__((always_inline)) void while_scoring() {
+    if (--wait_ >= 0) return;
+    wait_ = heads_ - 1;
+    const int row = row_++, b = row / kBlock;
+    if (kept_by_all_[b]) return fetch(values_->row[row], value_bytes_ * heads_);
+    for (int h = 0; h < heads_; ++h) {
+      if (kept_[b][h]) fetch(values_->row[row] + h * p_.v_head, value_bytes_);
     }
-    if (!kept_by_all_[b] && next_keys_ != nullptr) fetch_keys(row);
+    if (next_keys_ != nullptr) fetch(next_keys_->row[row], key_bytes_);
   }
 
-  /// Head h uses values of block b in one of its passes over the columns: the next key rows.
+  /// Head h uses values of block b in one of its passes over the columns: its turn of the next key rows.
   __attribute__((always_inline)) void while_adding(int h, int b, int pass, int passes) const {
     if (!kept_by_all_[b] || next_keys_ == nullptr) return;
     const int turn = h * passes + pass, turns = heads_ * passes;
-    for (int j = kBlock * turn / turns; j < kBlock * (turn + 1) / turns; ++j) fetch_keys(b * kBlock + j);
+    for (int j = kBlock * turn / turns; j < kBlock * (turn + 1) / turns; ++j) fetch(next_keys_->row[b * kBlock + j], key_bytes_);
   }
 
  private:
-  __attribute__((always_inline)) void fetch_keys(int row) const {
-    for (int i = 0; i < heads_; ++i) fetch(next_keys_->row[row] + i * p_.k_head, p_.d);
-  }
-
-  __attribute__((always_inline)) static void fetch(const T* row, int elements) {
+  /// Into the second-level cache: through the first, the few outstanding misses it allows held decode to 7.7 GB/s a core instead of
+  /// 9.7 on the Xeon measured.
+  __attribute__((always_inline)) static void fetch(const T* row, size_t bytes) {
     const char* line = reinterpret_cast<const char*>(row);
-    for (size_t b = 0; b < elements * sizeof(T); b += kCacheLine) __builtin_prefetch(line + b);
+    for (size_t b = 0; b < bytes; b += kCacheLine) __builtin_prefetch(line + b, 0, 2);
   }
 
   const AttentionParams& p_;
   int heads_;
+  size_t key_bytes_, value_bytes_;  // of a row: all heads' keys, one head's values
   const TileRows<T>* values_ = nullptr;
   const TileRows<T>* next_keys_ = nullptr;
+  int row_ = 0;   // next to fetch while scoring
+  int wait_ = 0;  // keys to use before that
   bool kept_[kBlocks][kMaxItemHeads] = {};
   bool kept_by_all_[kBlocks] = {};
 };

@@ -215,7 +215,7 @@ class DecodeHead {
     for (int key = tile.low() / kKeys * kKeys; key < high; key += kKeys) {
       if (fetch != nullptr) {
 #pragma GCC unroll 16
-        for (int j = 0; j < kKeys; ++j) fetch->while_scoring(head_kv_ - item_.head_begin, key + j);
+        for (int j = 0; j < kKeys; ++j) fetch->while_scoring();
       }
       const T* at[kKeys];
 #pragma GCC unroll 16
