@@ -88,7 +88,7 @@ class DecodeHead {
   /// A part that is not the newest starts its reference from the newest tile of the whole request, `newest`; null otherwise.
   void start(const TileRows<T>* newest) {
     start_rows();
-    if (newest != nullptr) seed(*newest);
+    if (LONGHAUL_MUTATE(6, newest != nullptr, false)) seed(*newest);
   }
 
   /// Scores of every row against the tile. Fetches ahead meanwhile.
@@ -183,7 +183,7 @@ class DecodeHead {
     }
     if (row < rows_) score_rows<1>(scores, row, tile, row == 0 ? fetch : nullptr);
     if (p_.soft_cap > 0) {
-      const F to_log2 = set1(p_.soft_cap * kLog2E);
+      const F to_log2 = set1(LONGHAUL_MUTATE(10, p_.soft_cap * kLog2E, p_.soft_cap));
       for (int i = 0; i < rows_ * kTile; i += kLanes) store(scores + i, tanh(load(scores + i)) * to_log2);
     }
     bool uniform = true;

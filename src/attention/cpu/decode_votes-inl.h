@@ -8,7 +8,7 @@ namespace longhaul::LONGHAUL_ISA {
 template <class T>
 void DecodeHead<T>::weigh_tile(float* scores, const TileRows<T>& tile, bool always) {
   for (int i = 0; i < rows_; ++i) statistics(row_[i], scores + i * kTile, tile);
-  const bool may_skip = mode_of(p_, item_.request, head_kv_) == Mode::skip && !always;
+  const bool may_skip = mode_of(p_, item_.request, head_kv_) == Mode::skip && LONGHAUL_MUTATE(7, !always, true);
   bool visible[kBlocks];
   now_.any = false;
   for (int b = 0; b < kBlocks; ++b) {

@@ -76,7 +76,7 @@ void decode_merge(const AttentionParams& p, int request, int head_kv, const floa
     for (int part = 0; part < parts; ++part) {
       const float* from = row + part * part_floats;
       if (from[p.dv + 1] == 0) continue;  // empty: its maximum is no base for a difference
-      const float factor = std::exp2(from[p.dv] - max);
+      const float factor = LONGHAUL_MUTATE(8, std::exp2(from[p.dv] - max), 1.0F);
       sum += from[p.dv + 1] * factor;
       for (int c = 0; c < p.dv; ++c) output[c] += from[c] * factor;
     }

@@ -11,6 +11,7 @@
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/item_heads.h"
 #include "attention/mask_layout.h"
+#include "core/mutation.h"
 #include "longhaul/dtype.h"
 
 #include "attention/cpu/math-inl.h"

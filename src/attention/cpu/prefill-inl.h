@@ -272,7 +272,7 @@ class PrefillRun {
       const KeyRange keys =
           g.row_exists(r) ? visible_keys(g.position + r, kv_length, p_.causal, p_.window_left) : KeyRange{0, 0};
       mask.low[r] = clamp_to_tile(keys.begin - tile_begin_);
-      mask.high[r] = clamp_to_tile(keys.end - tile_begin_);
+      mask.high[r] = clamp_to_tile(LONGHAUL_MUTATE(1, keys.end, keys.end + 1) - tile_begin_);
     }
     return true;
   }
@@ -317,7 +317,7 @@ class PrefillRun {
     for (int r = 0; r < kVecs; ++r) {
       // A row that has seen nothing has maximum -inf: any finite base gives it weights of 0.
       base[r] = select(less_equal(joined[r], set1(-kInfinity)), zero(), joined[r]);
-      addend.rescale[r] = exp2(load(g.max + r * kLanes) - base[r]);
+      addend.rescale[r] = LONGHAUL_MUTATE(2, exp2(load(g.max + r * kLanes) - base[r]), set1(1.0F));
       sum[r] = load(g.sum + r * kLanes) * addend.rescale[r];
       store(g.max + r * kLanes, joined[r]);
     }

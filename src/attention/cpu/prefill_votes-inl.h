@@ -29,7 +29,8 @@ auto PrefillRun<kD, kDv, kMode>::make_reference(const Group& g, const F (&tile_m
     // A reference of -inf (nothing seen) must not vote: -inf + inf is NaN. So must +inf.
     ref.value[r] = joined[r] + fma(joined[r], zero(), zero());
     if (ref.sum_rule) {
-      ref.value[r] = fma(sum, exp2(load(g.max + r * kLanes) - ref.base[r]), exp2(tile_max[r] - ref.base[r]));
+      const F own = exp2(tile_max[r] - ref.base[r]);
+      ref.value[r] = LONGHAUL_MUTATE(9, fma(sum, exp2(load(g.max + r * kLanes) - ref.base[r]), own), own);
     }
     F bad = load(tile_->block_bad[0] + r * kLanes);
     for (int b = 1; b < kBlocks; ++b) bad = bad + load(tile_->block_bad[b] + r * kLanes);
@@ -68,14 +69,14 @@ M PrefillRun<kD, kDv, kMode>::abstains(const Group& g, const TileMask& mask, boo
   }
   alignas(64) static constexpr float kRow[kRows] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const F row = load(kRow + r * kLanes);
-  return operator_or(less(row, set1(static_cast<float>(g.begin))), less_equal(set1(static_cast<float>(g.end)), row));
+  return operator_or(less(row, set1(static_cast<float>(g.begin))), less_equal(set1(static_cast<float>(LONGHAUL_MUTATE(4, g.end, g.end - 1))), row));
 }
 
 template <int kD, int kDv, Mode kMode>
 void PrefillRun<kD, kDv, kMode>::drop_blocks(const Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
                                              const F (&joined)[kVecs], KeptBlocks& kept) const {
   const Reference ref = make_reference(g, tile_max, joined);
-  const F limit = set1(ref.sum_rule ? g.lambda : g.log2_lambda);
+  const F limit = set1(ref.sum_rule ? g.lambda : LONGHAUL_MUTATE(3, g.log2_lambda, g.log2_lambda + 4));
   int count = 0;
   for (int i = 0; i < kept.count; ++i) {
     const int b = kept.block[i];

@@ -76,7 +76,7 @@ struct RowEnd {
 LONGHAUL_INLINE RowEnd end_row(const AttentionParams& p, int head, float max, float sum) {
   constexpr float kLn2 = 0.69314718055994530942F;
   if (sum == 0) return {true, 0.0F, -kInfinity};
-  if (p.sinks == nullptr) return {false, 1.0F / sum, (max + std::log2(sum)) * kLn2};
+  if (LONGHAUL_MUTATE(5, p.sinks == nullptr, true)) return {false, 1.0F / sum, (max + std::log2(sum)) * kLn2};
   const float sink = p.sinks[head] * kLog2E;
   const float top = sink > max ? sink : max;
   const float scale = std::exp2(max - top);
