@@ -12,7 +12,7 @@ namespace {
 using conformance::AttentionCase;
 using conformance::CaseSpec;
 
-constexpr float kLambdas[] = {0, 1e-6F, 0.001F, 0.03F, 0.3F, 0.9F, 1};
+constexpr float kLambdas[] = {0, 0.001F, 0.3F, 1};
 
 // Returns the scores skipped over all lambdas, so that callers can see that something was.
 int64_t expect_same_as_oracle(AttentionCase& test, const ReferenceOptions& options) {
@@ -36,7 +36,7 @@ int64_t expect_same_as_oracle(AttentionCase& test, const ReferenceOptions& optio
 
 TEST(SkipMargins, EveryLambdaSkipsExactlyWhatTheOracleSkips) {
   int64_t skipped = 0;
-  for (uint64_t seed = 1; seed <= 48; ++seed) {
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
     CaseSpec spec = conformance::random_spec(seed);
     spec.lambda = conformance::Lambdas::none;
     AttentionCase test(spec);
