@@ -52,6 +52,7 @@ inline void check_contiguous(const TensorView& view, const char* name) {
 
 // Dimensions taken from the smallest stride upwards: each must step over all that the smaller ones span.
 inline void check_no_alias(const TensorView& view, const char* name) {
+  if (view.size() == 0) return;
   int64_t span = 1;
   std::array<bool, TensorView::kMaxRank> done{};
   for (int i = 0; i < view.rank; ++i) {

@@ -1,6 +1,7 @@
 // The call itself: workspace, nothing to do, refusals that leave the results untouched.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 

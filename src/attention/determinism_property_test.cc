@@ -1,15 +1,17 @@
 // Same inputs, same bits: whatever the threads, the layout, the chunks and the company in the batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attention/testing/attention_case.h"
-#include "attention/testing/random.h"
 #include "attention/testing/workspace.h"
 #include "core/cpu_features.h"
+#include "test_level.h"
 
 namespace longhaul {
 namespace {
@@ -23,6 +25,8 @@ class OnEveryIsa : public ::testing::TestWithParam<Isa> {
 INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(usable_isas()),
                          [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
+uint64_t seeds(int normal) { return static_cast<uint64_t>(testing::rounds(normal / 4, normal, 20 * normal)); }
+
 struct Bits {
   explicit Bits(const AttentionCase& test)
       : output(test.output.elements()),
@@ -34,7 +38,7 @@ struct Bits {
 };
 
 TEST_P(OnEveryIsa, AnyNumberOfThreads) {
-  for (uint64_t seed = 1; seed <= 16; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
     AttentionCase test(random_spec(seed));
     test.args.threads = 1;
     test.run();
@@ -48,7 +52,7 @@ TEST_P(OnEveryIsa, AnyNumberOfThreads) {
 }
 
 TEST_P(OnEveryIsa, PagedEqualsRagged) {
-  for (uint64_t seed = 1; seed <= 16; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.layout = Layout::tokens_first;
     AttentionCase ragged(spec);
@@ -121,7 +125,7 @@ struct Part {
 };
 
 TEST_P(OnEveryIsa, ChunkedPrefillEqualsOneShot) {
-  for (uint64_t seed = 1; seed <= 16; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.phase = Phase::prefill;
     spec.batch_invariant = false;
@@ -142,7 +146,7 @@ TEST_P(OnEveryIsa, ChunkedPrefillEqualsOneShot) {
 }
 
 TEST_P(OnEveryIsa, BatchInvariant) {
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(12); ++seed) {
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       CaseSpec spec = random_spec(seed);
       spec.phase = phase;

@@ -1,6 +1,7 @@
 // What skipping must and must not do, on every instruction set of the machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -10,6 +11,7 @@
 #include "attention/testing/compare.h"
 #include "attention/testing/score_case.h"
 #include "core/cpu_features.h"
+#include "test_level.h"
 
 namespace longhaul {
 namespace {
@@ -25,6 +27,8 @@ class OnEveryIsa : public ::testing::TestWithParam<Isa> {
 };
 INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(usable_isas()),
                          [](const auto& isa) { return std::string(isa_name(isa.param)); });
+
+uint64_t seeds(int normal) { return static_cast<uint64_t>(testing::rounds(normal / 4, normal, 20 * normal)); }
 
 int64_t column_sum(const GuardedTensor& counters, int64_t kind) {
   int64_t sum = 0;
@@ -129,7 +133,7 @@ TEST_P(OnEveryIsa, SumRuleDropsWhatTheMassOutweighs) {
 }
 
 TEST_P(OnEveryIsa, LambdaZeroGivesTheDenseBits) {
-  for (uint64_t seed = 1; seed <= 24; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(24); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.lambda = Lambdas::none;
     AttentionCase test(spec);
@@ -149,7 +153,7 @@ TEST_P(OnEveryIsa, LambdaZeroGivesTheDenseBits) {
 
 TEST_P(OnEveryIsa, SparsityGrowsWithLambda) {
   int64_t most = 0;
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(12); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.rule = SkipRule::max;  // under rule sum less kept mass may keep more: not monotone by definition
     spec.lambda = Lambdas::none;
@@ -172,7 +176,7 @@ TEST_P(OnEveryIsa, SparsityGrowsWithLambda) {
 
 TEST_P(OnEveryIsa, ProbesCountWhatEachLambdaSkips) {
   int64_t total = 0;
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(10); ++seed) {
     for (SkipRule rule : {SkipRule::max, SkipRule::sum}) {
       CaseSpec spec = random_spec(seed);
       spec.rule = rule;

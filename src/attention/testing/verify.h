@@ -15,6 +15,7 @@ struct VerifyOptions {
   uint64_t seed = 1;
   std::optional<Isa> isa;   ///< one instruction set instead of all usable ones
   std::optional<int> only;  ///< one case of the list, to reproduce a failure
+  int every = 1;            ///< only every n-th case of the list
   int repeat = 1;           ///< covering arrays, each from the next seed
   bool stop_at_first_failure = false;
   /// Called after every case with the cases done and their total.
