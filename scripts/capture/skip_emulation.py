@@ -4,6 +4,7 @@ Causal prefill of one query head. All blocks are summed separately (in units of 
 order, voting group and lambda: an output is then a 0/1 matrix of kept blocks times the partial sums.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +25,7 @@ class Case:
     tile_keys: int
 
     def __str__(self):
-        return "%s, %d x %d" % (self.order.replace("_", " "), self.group_rows, self.block_keys)
+        return "{}, {} x {}".format(self.order.replace("_", " "), self.group_rows, self.block_keys)
 
 
 def _coarser(maxima, factor):
@@ -40,10 +41,7 @@ def votes(unit_max, case):
     tile_units = case.tile_keys // UNIT
     block_units = case.block_keys // UNIT
     tile_max = _coarser(unit_max, tile_units)
-    if case.order == NEWEST_FIRST:
-        reference = tile_max.flip(1).cummax(1).values.flip(1)
-    else:
-        reference = tile_max.cummax(1).values
+    reference = tile_max.flip(1).cummax(1).values.flip(1) if case.order == NEWEST_FIRST else tile_max.cummax(1).values
     block_max = _coarser(unit_max, block_units)
     reference = reference.repeat_interleave(tile_units // block_units, 1)[:, : block_max.shape[1]]
     distance = torch.where(block_max == float("-inf"), block_max, block_max - reference)
@@ -97,8 +95,12 @@ class Curve:
     energy: float
 
     def __add__(self, other):
-        return Curve(self.visible + other.visible, self.skipped + other.skipped, self.error + other.error,
-                     self.energy + other.energy)
+        return Curve(
+            self.visible + other.visible,
+            self.skipped + other.skipped,
+            self.error + other.error,
+            self.energy + other.energy,
+        )
 
     @property
     def sparsity(self):
@@ -111,7 +113,7 @@ class Curve:
     def sparsity_at(self, error):
         """Sparsity at a relative output error, interpolated in ln(error); None outside the measured range."""
         errors, sparsities = self.relative_error.tolist(), self.sparsity.tolist()
-        for (e0, s0), (e1, s1) in zip(zip(errors, sparsities), zip(errors[1:], sparsities[1:])):
+        for (e0, s0), (e1, s1) in itertools.pairwise(zip(errors, sparsities, strict=True)):
             if 0 < e0 <= error <= e1:
                 if e1 == e0:
                     return s1
@@ -123,7 +125,7 @@ class Curve:
 def curves(query, key, value, scale, cases, lambdas, every=1):
     """case -> Curve for one query head [tokens, d], over every `every`-th chunk of rows. Lambdas ascend."""
     if query.shape[0] % CHUNK:
-        raise ValueError("query has %d rows, the emulation takes a multiple of %d" % (query.shape[0], CHUNK))
+        raise ValueError(f"query has {query.shape[0]} rows, the emulation takes a multiple of {CHUNK}")
     query, key, value = query.float(), key.float(), value.float()
     logs = torch.tensor(lambdas, dtype=torch.float32).log()
     zero = torch.zeros(len(lambdas), dtype=torch.float64)

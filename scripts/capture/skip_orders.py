@@ -3,8 +3,8 @@
 
     skip_orders.py data/activations.safetensors.xz --json bench/results/any/orders_emulation.json
 
-An emulation with torch, apart from the C++ code: the two check each other. Error: the relative rms of the attention output,
-pooled over the layers and heads of the file (each weighted alike), or of each head alone.
+An emulation with torch, apart from the C++ code: the two check each other (cross_check.py). Error: the relative rms of
+the attention output, pooled over the heads of the file or of a layer, each weighted alike.
 """
 
 import argparse
@@ -12,10 +12,9 @@ import datetime
 import json
 import sys
 
-import torch
-
 import safetensors_file
 import skip_emulation
+import torch
 from skip_emulation import ASCENDING, NEWEST_FIRST, Case, Curve
 
 ERRORS = (0.003, 0.01, 0.03, 0.1)
@@ -39,9 +38,9 @@ def normalized(curve):
 
 def heads_of(tensors, metadata):
     """(layer, query head, query, key, value, scale) of every query head in the file."""
-    scales = dict(zip(map(int, metadata["layers"].split(",")), map(float, metadata["softmax_scale"].split(","))))
-    for layer, scale in scales.items():
-        query, key, value = (tensors["layer.%d.%s" % (layer, name)] for name in ("query", "key", "value"))
+    layers, scales = metadata["layers"].split(","), metadata["softmax_scale"].split(",")
+    for layer, scale in zip(map(int, layers), map(float, scales), strict=True):
+        query, key, value = (tensors[f"layer.{layer}.{name}"] for name in ("query", "key", "value"))
         group = query.shape[1] // key.shape[1]
         for head in range(query.shape[1]):
             yield layer, head, query[:, head], key[:, head // group], value[:, head // group], scale
@@ -54,7 +53,7 @@ def measure(path, every):
         result = skip_emulation.curves(query, key, value, scale, CASES, LAMBDAS, every)
         for case, curve in result.items():
             by_layer.setdefault(layer, {}).setdefault(case, []).append(normalized(curve))
-        print("layer %d head %d done" % (layer, head), file=sys.stderr, flush=True)
+        print(f"layer {layer} head {head} done", file=sys.stderr, flush=True)
     return by_layer, metadata
 
 
@@ -70,15 +69,26 @@ def tables(by_layer):
     rows, whole = [], []
     for case in CASES:
         scopes = {"all": [curve for layer in by_layer.values() for curve in layer[case]]}
-        scopes.update({"layer%d" % layer: cases[case] for layer, cases in by_layer.items()})
+        scopes.update({f"layer{layer}": cases[case] for layer, cases in by_layer.items()})
         for scope, curves in scopes.items():
             curve = pooled(curves)
-            name = "emulation.order.%s.%dx%d.%s" % (case.order, case.group_rows, case.block_keys, scope)
+            name = f"emulation.order.{case.order}.{case.group_rows}x{case.block_keys}.{scope}"
             found = {error: curve.sparsity_at(error) for error in ERRORS}
-            whole.append({"id": name, "tile_keys": case.tile_keys, "sparsity_at_error": found, "lambdas": LAMBDAS,
-                          "sparsity": curve.sparsity.tolist(), "error": curve.relative_error.tolist()})
-            rows += [{"id": "%s.e%s" % (name, str(error)[2:]), "value": value, "unit": "sparsity", "n": len(curves)}
-                     for error, value in found.items() if value is not None]
+            whole.append(
+                {
+                    "id": name,
+                    "tile_keys": case.tile_keys,
+                    "sparsity_at_error": found,
+                    "lambdas": LAMBDAS,
+                    "sparsity": curve.sparsity.tolist(),
+                    "error": curve.relative_error.tolist(),
+                }
+            )
+            rows += [
+                {"id": f"{name}.e{str(error)[2:]}", "value": value, "unit": "sparsity", "n": len(curves)}
+                for error, value in found.items()
+                if value is not None
+            ]
     return rows, whole
 
 
@@ -91,16 +101,19 @@ def main():
     with torch.inference_mode():
         by_layer, metadata = measure(arguments.activations, arguments.every)
     rows, whole = tables(by_layer)
-    print("%-50s" % "case" + "".join("  s at %-5g" % error for error in ERRORS))
+    print("{:<50}".format("case") + "".join(f"  s at {error:<5g}" for error in ERRORS))
     for curve in whole:
-        cells = ["    --   " if s is None else "   %.3f " % s for s in curve["sparsity_at_error"].values()]
-        print("%-50s" % curve["id"] + "  ".join(cells))
+        cells = ["    --   " if s is None else f"   {s:.3f} " for s in curve["sparsity_at_error"].values()]
+        print("{:<50}".format(curve["id"]) + "  ".join(cells))
     result = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "machine": {"cpu": "any: counts, not times", "torch": torch.__version__.split("+")[0]},
-        "command": "scripts/capture/skip_orders.py data/activations.safetensors.xz --every %d" % arguments.every,
+        "command": f"scripts/capture/skip_orders.py data/activations.safetensors.xz --every {arguments.every}",
         "what": "torch emulation of causal prefill, rule max, float32; relative rms output error, heads weighted alike",
-        "input": metadata, "rows": rows, "curves": whole}
+        "input": metadata,
+        "rows": rows,
+        "curves": whole,
+    }
     with open(arguments.json, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
         file.write("\n")

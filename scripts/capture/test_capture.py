@@ -26,16 +26,26 @@ from skip_emulation import ASCENDING, NEWEST_FIRST, Case
 def tiny_model():
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
-        vocab_size=97, hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=6,
-        num_key_value_heads=2, head_dim=16, max_position_embeddings=512)
+        vocab_size=97,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+    )
     return transformers.LlamaForCausalLM(config).base_model.eval()
 
 
 def attention(record, head):
     """Plain causal attention of one recorded query head, in double precision."""
     group = record["query"].shape[1] // record["key"].shape[1]
-    query, key, value = (record["query"][:, head].double(), record["key"][:, head // group].double(),
-                         record["value"][:, head // group].double())
+    query, key, value = (
+        record["query"][:, head].double(),
+        record["key"][:, head // group].double(),
+        record["value"][:, head // group].double(),
+    )
     scores = query @ key.T * record["scale"]
     mask = torch.ones_like(scores, dtype=torch.bool).tril()
     return scores.masked_fill(~mask, float("-inf")).softmax(1) @ value
@@ -82,11 +92,11 @@ class CommandLine(unittest.TestCase):
 
         model = transformers.LlamaForCausalLM(tiny_model().config)
         model.save_pretrained(folder)
-        words = {"word%d" % i: i for i in range(96)} | {"?": 96}
+        words = {f"word{i}": i for i in range(96)} | {"?": 96}
         tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
         transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
-        (folder / "text.txt").write_text(" ".join("word%d" % (i * 7 % 96) for i in range(50)))
+        (folder / "text.txt").write_text(" ".join(f"word{i * 7 % 96}" for i in range(50)))
 
     def test_own_model_and_text_twice_give_the_same_file(self):
         with tempfile.TemporaryDirectory() as name:
@@ -201,8 +211,11 @@ class Emulation(unittest.TestCase):
         torch.manual_seed(2)
         size = torch.where(torch.rand(16, 1) < 0.3, 3.0, 0.1).repeat_interleave(16, 0)  # heavy blocks of 16 keys
         query, key, value = 3 * torch.randn(256, 8), size * torch.randn(256, 8), torch.randn(256, 4)
-        cases = [Case(order, rows, block, tile) for order in (NEWEST_FIRST, ASCENDING)
-                 for rows, block, tile in ((128, 128, 128), (64, 16, 64), (16, 16, 32), (64, 64, 64))]
+        cases = [
+            Case(order, rows, block, tile)
+            for order in (NEWEST_FIRST, ASCENDING)
+            for rows, block, tile in ((128, 128, 128), (64, 16, 64), (16, 16, 32), (64, 64, 64))
+        ]
         lambdas = (0.003, 0.05, 0.4)
         results = skip_emulation.curves(query, key, value, 0.5, cases, lambdas)
         skipped_something = 0

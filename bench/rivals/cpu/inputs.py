@@ -63,9 +63,9 @@ def random_inputs(shape, dtype, seed):
 def blocky_inputs(shape, dtype, sparsity, seed):
     """A share of about `sparsity` of the blocks lies MARGIN below the others, at random places.
 
-    Each block of keys takes one of DIRECTIONS directions by KV head. Prefill: each group of 16 rows and head picks its own
-    set of directions, whose blocks are heavy. Decode: one set for each KV head and request, since its heads vote together.
-    The newest block is heavy, as it is in real models, so that the running maximum is right from the first tile on.
+    Each block of keys takes one of DIRECTIONS directions by KV head. Prefill: each group of 16 rows and head picks its
+    own set of directions, whose blocks are heavy. Decode: one set for each KV head and request, since its heads vote
+    together. The newest block is heavy, so that the running maximum is right from the first tile on.
     """
     generator = torch.Generator().manual_seed(seed)
     query, key, value = _allocate(shape, dtype, generator)

@@ -40,20 +40,20 @@ def spread(seconds):
 
 def paired_ratio(slow, fast):
     """Median over the rounds of slow / fast: a drift of the clock cancels."""
-    return statistics.median(a / b for a, b in zip(slow, fast))
+    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
 
 
 def pin(threads):
     """Keeps this process on `threads` processors of different cores; returns their numbers."""
     chosen, taken = [], set()
     for cpu in sorted(os.sched_getaffinity(0)):
-        siblings = Path("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu)
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         core = siblings.read_text().strip() if siblings.exists() else str(cpu)
         if core not in taken:
             taken.add(core)
             chosen.append(cpu)
     if len(chosen) < threads:
-        raise SystemExit("run.py: --threads is %d, but only %d cores are allowed" % (threads, len(chosen)))
+        raise SystemExit(f"run.py: --threads is {threads}, but only {len(chosen)} cores are allowed")
     os.sched_setaffinity(0, chosen[:threads])
     return chosen[:threads]
 
@@ -71,7 +71,9 @@ def cpu_name():
 def commit():
     here = Path(__file__).resolve().parent
     try:
-        run = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return run.stdout.strip()

@@ -28,19 +28,20 @@ constexpr int kChains = 12;
 // One instruction for each of the accumulators 0 to 11, with registers 14 and 15 (both zero) as operands.
 #define CHAIN(OP, R, N) OP " %%" R "14, %%" R "15, %%" R #N "\n\t"
 #define CHAINS(OP, R)                                                                                             \
-  CHAIN(OP, R, 0) CHAIN(OP, R, 1) CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5)                  \
-  CHAIN(OP, R, 6) CHAIN(OP, R, 7) CHAIN(OP, R, 8) CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
-#define CLOBBERS                                                                                                  \
+  CHAIN(OP, R, 0)                                                                                                 \
+  CHAIN(OP, R, 1) CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5) CHAIN(OP, R, 6) CHAIN(OP, R, 7) \
+      CHAIN(OP, R, 8) CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
+#define CLOBBERS                                                                                                   \
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm14", \
       "xmm15"
 
 // In assembly, since a compiler spills or merges the chains. vzeroall clears all bits of registers 0 to 15.
-#define RATE_LOOP(NAME, OP, R)                                                                                    \
-  void NAME(int64_t rounds) {                                                                                     \
-    asm volatile("vzeroall\n\t.p2align 5\n1:\n\t" CHAINS(OP, R) "dec %0\n\tjnz 1b\n\tvzeroupper"                \
-                 : "+r"(rounds)                                                                                   \
-                 :                                                                                                \
-                 : CLOBBERS);                                                                                     \
+#define RATE_LOOP(NAME, OP, R)                                                                   \
+  void NAME(int64_t rounds) {                                                                    \
+    asm volatile("vzeroall\n\t.p2align 5\n1:\n\t" CHAINS(OP, R) "dec %0\n\tjnz 1b\n\tvzeroupper" \
+                 : "+r"(rounds)                                                                  \
+                 :                                                                               \
+                 : CLOBBERS);                                                                    \
   }
 
 RATE_LOOP(fma_avx2, "vfmadd231ps", "ymm")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch's CPU attention beside ours, in one interleaved run: same inputs, dtype, threads and processors.
 
-    run.py --lib build-release/liblonghaul.so --peak /tmp/peak --threads 2 --json bench/results/MACHINE/rivals_cpu.json
-    run.py ... --cases prefill.bf16 decode.bf16
+run.py --lib build-release/liblonghaul.so --peak /tmp/peak --threads 2 --json bench/results/MACHINE/rivals_cpu.json
+run.py ... --cases prefill.bf16 decode.bf16
 """
 
 import argparse
@@ -10,17 +10,16 @@ import sys
 import warnings
 from pathlib import Path
 
+import inputs
+import measure
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-import inputs
-import measure
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import longhaul_ctypes  # noqa: E402
+import longhaul_ctypes
 
-RIVAL = "PyTorch %s scaled_dot_product_attention" % torch.__version__.split("+")[0]
+RIVAL = "PyTorch {} scaled_dot_product_attention".format(torch.__version__.split("+")[0])
 REGIME = "interleaved, sustained"
 SETS = 2  # inputs used in turn, each larger than the last cache level in decode
 TOLERANCE = {torch.bfloat16: 0.02, torch.float32: 1e-4}
@@ -38,7 +37,7 @@ class Ours:
         self.counters = torch.zeros(heads, 4, dtype=torch.int64) if counters else None
         self.outputs = [output_of(data) for data in sets]
         self.calls = []
-        for data, out in zip(sets, self.outputs):
+        for data, out in zip(sets, self.outputs, strict=True):
             shape = data.shape
             lengths = {
                 "cu_seqlens_q": torch.arange(shape.batch + 1, dtype=torch.int32) * shape.queries,
@@ -46,7 +45,9 @@ class Ours:
             }
             if counters:
                 options["counters"] = self.counters
-            self.calls.append(lib.prepare(phase, data.query, data.key, data.value, out, threads=threads, **lengths, **options))
+            self.calls.append(
+                lib.prepare(phase, data.query, data.key, data.value, out, threads=threads, **lengths, **options)
+            )
 
     def __call__(self, r):
         self.calls[r % len(self.calls)]()
@@ -95,7 +96,7 @@ PLAIN = "grouped heads, own layout, fused"  # the call as one writes it
 
 
 def choose_rival(data):
-    """(name, seconds of every variant): the fastest of two timed calls each. Only decode is tried without the fused kernel."""
+    """(name, seconds of every variant): the fastest of two timed calls each. Without the fused kernel: decode only."""
     candidates = {}
     for name, function in rival_variants(data).items():
         candidates[name + ", fused"] = fused(function)
@@ -108,12 +109,12 @@ def choose_rival(data):
                 warnings.simplefilter("ignore")
                 function()
         except RuntimeError as error:
-            print("  rival %-36s cannot run: %s" % (name, str(error).splitlines()[0]))
+            print(f"  rival {name:<36} cannot run: {str(error).splitlines()[0]}")
             continue
         usable[name] = lambda r, function=function: function()
     times = {name: min(seconds) for name, seconds in measure.interleave(usable, 2).items()}
     for name, seconds in times.items():
-        print("  rival %-36s %8.1f ms" % (name, 1e3 * seconds), flush=True)
+        print(f"  rival {name:<36} {1e3 * seconds:8.1f} ms", flush=True)
     return min(times, key=times.get), times
 
 
@@ -133,16 +134,30 @@ def check_equal(ours, rival, data, dtype):
     expected = rival(0).float().reshape(data.bhtd("query", True).shape).transpose(1, 2).reshape(data.query.shape)
     error = float((ours.outputs[0].float() - expected).norm() / expected.norm())
     if not error <= TOLERANCE[dtype]:
-        raise SystemExit("run.py: the outputs differ by %.3g relative, at most %g is allowed" % (error, TOLERANCE[dtype]))
+        raise SystemExit(f"run.py: the outputs differ by {error:.3g} relative, at most {TOLERANCE[dtype]:g} is allowed")
     return error
 
 
 def row(id_, value, unit, rival, rival_value, ratio, seconds, **more):
-    result = {"id": id_, "value": value, "unit": unit, "rival": rival, "rival_value": rival_value, "ratio": ratio,
-              "n": len(seconds), "spread": measure.spread(seconds), "regime": REGIME,
-              "median_s": measure.median(seconds), **more}
-    print("  %-44s %9.3f %-10s %-26s %9.3f  ratio %.3f  spread %.3f"
-          % (id_, value, unit, rival[:26], rival_value, ratio, result["spread"]), flush=True)
+    result = {
+        "id": id_,
+        "value": value,
+        "unit": unit,
+        "rival": rival,
+        "rival_value": rival_value,
+        "ratio": ratio,
+        "n": len(seconds),
+        "spread": measure.spread(seconds),
+        "regime": REGIME,
+        "median_s": measure.median(seconds),
+        **more,
+    }
+    print(
+        "  {:<44} {:9.3f} {:<10} {:<26} {:9.3f}  ratio {:.3f}  spread {:.3f}".format(
+            id_, value, unit, rival[:26], rival_value, ratio, result["spread"]
+        ),
+        flush=True,
+    )
     return result
 
 
@@ -164,16 +179,41 @@ def dense_case(context, id_, shape, dtype):
     value, rival_value = (size / measure.median(times[side]) for side in ("ours", "rival"))
     more = {"threads": context.threads, "isa": context.lib.isa}
     plain = times.get("plain", times["rival"])
-    rows = [row(id_, value, unit, RIVAL, rival_value, measure.paired_ratio(times["rival"], times["ours"]), times["ours"],
-                rival_spread=measure.spread(times["rival"]), rival_variant=name, output_difference=error,
-                plain_value=size / measure.median(plain), plain_ratio=measure.paired_ratio(plain, times["ours"]),
-                rival_variants_ms={key: 1e3 * seconds for key, seconds in variants.items()}, **more)]
+    rows = [
+        row(
+            id_,
+            value,
+            unit,
+            RIVAL,
+            rival_value,
+            measure.paired_ratio(times["rival"], times["ours"]),
+            times["ours"],
+            rival_spread=measure.spread(times["rival"]),
+            rival_variant=name,
+            output_difference=error,
+            plain_value=size / measure.median(plain),
+            plain_ratio=measure.paired_ratio(plain, times["ours"]),
+            rival_variants_ms={key: 1e3 * seconds for key, seconds in variants.items()},
+            **more,
+        )
+    ]
     # The rival's bf16 may use the dot product, so the faster arithmetic of the two is the ceiling of bf16.
     arithmetic = ["fma_avx2_gflops", "fma_avx512_gflops"] + (["dpbf16_gflops"] if dtype == torch.bfloat16 else [])
     ceiling_name, ceiling = context.peak.best(*(arithmetic if prefill else ["read_gbps"]))
     if ceiling:
-        rows.append(row(id_ + (".peak" if prefill else ".bandwidth"), value, unit, ceiling_name, ceiling, value / ceiling,
-                        times["ours"], rival_share=rival_value / ceiling, **more))
+        rows.append(
+            row(
+                id_ + (".peak" if prefill else ".bandwidth"),
+                value,
+                unit,
+                ceiling_name,
+                ceiling,
+                value / ceiling,
+                times["ours"],
+                rival_share=rival_value / ceiling,
+                **more,
+            )
+        )
     return rows
 
 
@@ -190,16 +230,36 @@ def skip_case(context, phase, shape, sparsities):
             bodies["counters"] = Ours(context.lib, phase, sets, context.threads, counters=True)
         sparsity = skip.sparsity()
         times = measure.interleave(bodies, context.repeat)
-        difference = float((skip.outputs[0].float() - dense.outputs[0].float()).norm() / dense.outputs[0].float().norm())
-        more = {"threads": context.threads, "isa": context.lib.isa, "output_error": difference,
-                "data": "heavy blocks of 16 keys at random places, independent by head and group of 16 rows (decode: by KV head)"}
+        difference = float(
+            (skip.outputs[0].float() - dense.outputs[0].float()).norm() / dense.outputs[0].float().norm()
+        )
+        more = {
+            "threads": context.threads,
+            "isa": context.lib.isa,
+            "output_error": difference,
+            "data": "heavy blocks of 16 keys at random places, independent by head and 16 rows (decode: by KV head)",
+        }
         ideal, speedup = 1 / (1 - sparsity / 2), measure.paired_ratio(times["dense"], times["skip"])
-        rows.append(row("attn.cpu.%s.skip.s%.0f" % (phase, 100 * target), speedup, "x dense", "ideal 1/(1 - s/2)", ideal,
-                        speedup / ideal, times["skip"], sparsity=sparsity, **{"lambda": inputs.LAMBDA}, **more))
+        rows.append(
+            row(
+                f"attn.cpu.{phase}.skip.s{100 * target:.0f}",
+                speedup,
+                "x dense",
+                "ideal 1/(1 - s/2)",
+                ideal,
+                speedup / ideal,
+                times["skip"],
+                sparsity=sparsity,
+                **{"lambda": inputs.LAMBDA},
+                **more,
+            )
+        )
         for name in ("lambda0", "counters"):
             if name in bodies:
                 share = measure.paired_ratio(times["dense"], times[name])
-                rows.append(row("attn.cpu.%s.%s" % (phase, name), share, "x dense", "own dense", 1.0, share, times[name], **more))
+                rows.append(
+                    row(f"attn.cpu.{phase}.{name}", share, "x dense", "own dense", 1.0, share, times[name], **more)
+                )
     return rows
 
 
@@ -229,17 +289,28 @@ def main():
     torch.set_num_threads(context.threads)
     context.lib, context.peak = longhaul_ctypes.load(context.lib), measure.Peak(context.peak, context.threads)
     name, flags = measure.cpu_name()
-    machine = {"cpu": name, "features": flags, "processors": cpus, "threads": context.threads, "isa": context.lib.isa,
-               "torch": torch.__version__, "torch_capability": torch.backends.cpu.get_cpu_capability(),
-               "longhaul": context.lib.version}
-    print("%s, %s, threads %d on processors %s, ours %s" % (name, RIVAL, context.threads, cpus, context.lib.isa))
+    machine = {
+        "cpu": name,
+        "features": flags,
+        "processors": cpus,
+        "threads": context.threads,
+        "isa": context.lib.isa,
+        "torch": torch.__version__,
+        "torch_capability": torch.backends.cpu.get_cpu_capability(),
+        "longhaul": context.lib.version,
+    }
+    print(f"{name}, {RIVAL}, threads {context.threads} on processors {cpus}, ours {context.lib.isa}")
     rows = []
     with torch.inference_mode():
         for case in context.cases:
             print(case, flush=True)
             rows += CASES[case](context)
-            command = "bench/rivals/cpu/run.py --threads %d --repeat %d --cases %s" % (context.threads, context.repeat, " ".join(context.cases))
-            measure.write_results(context.json, dict(machine, ceilings=context.peak.samples[-1:]), command, rows, context.merge)
+            command = "bench/rivals/cpu/run.py --threads {} --repeat {} --cases {}".format(
+                context.threads, context.repeat, " ".join(context.cases)
+            )
+            measure.write_results(
+                context.json, dict(machine, ceilings=context.peak.samples[-1:]), command, rows, context.merge
+            )
     return 0
 
 
