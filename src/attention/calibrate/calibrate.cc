@@ -125,17 +125,14 @@ double compatible_lambda(const ScaleFactorFit& fit, double target, double contex
 }
 
 std::vector<double> targets_within(CalibrationReport& report, const char* form, const Interval& fitted) {
-  std::vector<double> result;
-  for (const double target : report.targets) {
-    if (fitted.contains(target)) {
-      result.push_back(target);
-    } else {
-      report.notes.push_back(
-          fmt::format("target {} was not tested on held-out samples: the {} was fitted over {:.3f} to {:.3f}", target,
-                      form, fitted.low, fitted.high));
-    }
+  std::vector<double> inside, outside;
+  for (const double target : report.targets) (fitted.contains(target) ? inside : outside).push_back(target);
+  if (!outside.empty()) {
+    report.notes.push_back(
+        fmt::format("the {} was fitted over sparsities from {:.3f} to {:.3f}, so it was not tested at {}", form,
+                    fitted.low, fitted.high, fmt::join(outside, ", ")));
   }
-  return result;
+  return inside;
 }
 
 class HeldOutTest {
