@@ -46,7 +46,7 @@ test-asan: ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
 
 test-tsan: ## The tests of threaded code under ThreadSanitizer
 	@scripts/install-deps.sh build test
-	scripts/test.sh tsan
+	scripts/test.sh tsan --only thread_pool_test --only attention_determinism_property_test
 
 fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
 	@scripts/install-deps.sh build fuzz
