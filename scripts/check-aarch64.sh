@@ -42,7 +42,8 @@ configure() {
 run_tests() {
   local part
   for part in "${parts[@]}"; do
-    LONGHAUL_TEST_LEVEL=${LONGHAUL_TEST_LEVEL:-short} ctest --test-dir "$folder/$part" --output-on-failure \
+    LONGHAUL_TEST_EMULATED=1 LONGHAUL_TEST_LEVEL=${LONGHAUL_TEST_LEVEL:-short} \
+      ctest --test-dir "$folder/$part" --output-on-failure \
       --no-tests=error --parallel "$(nproc)" "$@" </dev/null
   done
 }
