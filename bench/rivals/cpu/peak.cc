@@ -4,10 +4,13 @@
 //
 // Prints one JSON object: the median over the repeats, in GFLOP/s and GB/s. Threads are pinned to the first processors
 // of the affinity mask it was started with.
+#include <cpuid.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <barrier>
@@ -29,8 +32,9 @@ constexpr int kChains = 12;
 #define CHAIN(OP, R, N) OP " %%" R "14, %%" R "15, %%" R #N "\n\t"
 #define CHAINS(OP, R)                                                                                             \
   CHAIN(OP, R, 0)                                                                                                 \
-  CHAIN(OP, R, 1) CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5) CHAIN(OP, R, 6) CHAIN(OP, R, 7) \
-      CHAIN(OP, R, 8) CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
+  CHAIN(OP, R, 1)                                                                                                 \
+  CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5) CHAIN(OP, R, 6) CHAIN(OP, R, 7) CHAIN(OP, R, 8) \
+      CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
 #define CLOBBERS                                                                                                   \
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm14", \
       "xmm15"
@@ -47,6 +51,34 @@ constexpr int kChains = 12;
 RATE_LOOP(fma_avx2, "vfmadd231ps", "ymm")
 RATE_LOOP(fma_avx512, "vfmadd231ps", "zmm")
 RATE_LOOP(dot_bf16, "vdpbf16ps", "zmm")
+
+// Tiles of 16 rows of 64 bytes: 16 x 16 sums of 32 products an instruction, four independent chains.
+constexpr int kTileChains = 4, kTileFlops = 2 * 16 * 16 * 32;
+
+bool has_amx_bf16() {
+  unsigned a, b, c, d;
+  constexpr unsigned kBf16 = 1U << 22, kTile = 1U << 24;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTile) == 0) return false;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl: the kernel saves tiles only for who asks
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) void dot_amx(int64_t rounds) {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("" : : "r"(&config) : "memory");  // the intrinsic tells the compiler of 8 of its 64 bytes only
+  _tile_loadconfig(&config);
+  for (int64_t r = 0; r < rounds; ++r) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+}
 
 volatile int sink;
 
@@ -132,9 +164,9 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   const std::vector<int> cpus = allowed_cpus(options.threads);
   const int64_t rounds = 2'000'000;  // about 10 ms
-  const auto rate = [&](int flops, void (*loop)(int64_t)) {
+  const auto rate = [&](int flops, void (*loop)(int64_t), int chains = kChains) {
     const double seconds = median_seconds(cpus, options.repeats, [&](int) { loop(rounds); });
-    return 1e-9 * static_cast<double>(rounds) * kChains * flops * options.threads / seconds;
+    return 1e-9 * static_cast<double>(rounds) * chains * flops * options.threads / seconds;
   };
   std::string fields;
   char text[96];
@@ -145,6 +177,7 @@ int main(int argc, char** argv) {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add("fma_avx2_gflops", rate(16, fma_avx2));
   if (__builtin_cpu_supports("avx512f")) add("fma_avx512_gflops", rate(32, fma_avx512));
   if (__builtin_cpu_supports("avx512bf16")) add("dpbf16_gflops", rate(64, dot_bf16));
+  if (has_amx_bf16()) add("amx_bf16_gflops", rate(kTileFlops, dot_amx, kTileChains));
 
   const size_t share = options.bytes / options.threads & ~size_t{4095};
   const size_t total = share * options.threads;

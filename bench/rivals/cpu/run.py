@@ -197,23 +197,17 @@ def dense_case(context, id_, shape, dtype):
             **more,
         )
     ]
-    # The rival's bf16 may use the dot product, so the faster arithmetic of the two is the ceiling of bf16.
-    arithmetic = ["fma_avx2_gflops", "fma_avx512_gflops"] + (["dpbf16_gflops"] if dtype == torch.bfloat16 else [])
-    ceiling_name, ceiling = context.peak.best(*(arithmetic if prefill else ["read_gbps"]))
-    if ceiling:
-        rows.append(
-            row(
-                id_ + (".peak" if prefill else ".bandwidth"),
-                value,
-                unit,
-                ceiling_name,
-                ceiling,
-                value / ceiling,
-                times["ours"],
-                rival_share=rival_value / ceiling,
-                **more,
-            )
-        )
+    ceilings = {".bandwidth": ["read_gbps"]}
+    if prefill:
+        vectors = ["fma_avx2_gflops", "fma_avx512_gflops"]
+        ceilings = {".peak": vectors}
+        if dtype == torch.bfloat16:
+            ceilings = {".peak": [*vectors, "dpbf16_gflops"], ".peak_amx": ["amx_bf16_gflops"]}
+    for suffix, names in ceilings.items():
+        ceiling_name, ceiling = context.peak.best(*names)
+        if ceiling:
+            share = {"rival_share": rival_value / ceiling, **more}
+            rows.append(row(id_ + suffix, value, unit, ceiling_name, ceiling, value / ceiling, times["ours"], **share))
     return rows
 
 
