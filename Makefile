@@ -15,13 +15,13 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: ## What skipping earns and costs on real activations, as a table and a picture
-	@scripts/install-deps.sh build
+	@scripts/install-deps.sh build test python
 	scripts/build.sh release src/cli/longhaul
 	scripts/unpack-data.sh
 	$(program) demo
 
 build: ## The library and the program, in build-release
-	@scripts/install-deps.sh build test
+	@scripts/install-deps.sh build test python
 	scripts/build.sh release
 
 test: ## The tests of the release build, those of the Python parts among them; a few minutes
@@ -33,7 +33,7 @@ test-slow: ## The slow ones: seeded mutations of the kernels that must be notice
 	scripts/test.sh release --label-regex slow
 
 lint: ## Format check, clang-tidy, shellcheck, ruff and the rules for text
-	@scripts/install-deps.sh build test lint
+	@scripts/install-deps.sh build test python lint
 	scripts/lint.sh
 
 format: ## Rewrites the sources in the project's format
@@ -41,11 +41,11 @@ format: ## Rewrites the sources in the project's format
 	scripts/format.sh
 
 test-asan: ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@scripts/install-deps.sh build test
+	@scripts/install-deps.sh build test python
 	scripts/test.sh asan
 
 test-tsan: ## The tests of threaded code under ThreadSanitizer
-	@scripts/install-deps.sh build test
+	@scripts/install-deps.sh build test python
 	scripts/test.sh tsan --only thread_pool_test --only attention_determinism_property_test
 
 fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
@@ -53,11 +53,11 @@ fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
 	scripts/fuzz.sh $${SECONDS_EACH:-10}
 
 bench: ## The attention benchmarks of this machine's CPU
-	@scripts/install-deps.sh build bench
+	@scripts/install-deps.sh build test python bench
 	scripts/build.sh bench
 
 install: ## Library, headers, CMake package and program into PREFIX (default /usr/local)
-	@scripts/install-deps.sh build
+	@scripts/install-deps.sh build test python
 	scripts/build.sh release
 	cmake --install build-release --prefix "$(PREFIX)"
 
