@@ -1,4 +1,4 @@
-// Element types and their correctly rounded conversions (round to nearest, ties to even). All functions are thread-safe.
+// Element types and their correctly rounded conversions (to nearest, ties to even). All functions are thread-safe.
 #pragma once
 
 #include <cstddef>
