@@ -127,14 +127,20 @@ struct ScaleFactorFit {
 LONGHAUL_API ScaleFactorFit fit_scale_factor(std::span<const FitPoint> points);
 
 /// lambda = min(1, exp(alpha + beta * logit(sparsity)) * L^-exponent); least squares in ln(lambda). Bounded: lambda
-/// stays within (0, 1] whatever the target.
+/// stays within (0, 1] whatever the target. The fitted exponent keeps the *sparsity* at its target for every length,
+/// and a longer context skips more at one lambda: on the shipped activations it is about 2 in prefill. What keeps the
+/// *error* constant is nearer 0.5 (0.4 for rule max, 0.6 for rule sum, docs/skip-softmax.md), with less sparsity on
+/// short texts and more on long ones: give that exponent where quality matters more than meeting the target at each
+/// length.
 struct LambdaLawFit {
   LambdaLaw law;
-  bool exponent_fitted = false;  ///< false: all lengths within a factor of 1.2, and the exponent is the compatible 1
+  /// false: the exponent was given, or all lengths lie within a factor of 1.2 and it is the compatible 1.
+  bool exponent_fitted = false;
   FitQuality quality;
 };
-/// Throws as fit_scale_factor. An exponent below 0 is cut to 0 and the rest fitted again.
-LONGHAUL_API LambdaLawFit fit_lambda_law(std::span<const FitPoint> points, bool fit_exponent = true);
+/// Throws as fit_scale_factor. A fitted exponent below 0 is cut to 0 and the rest fitted again; a given one must be >=
+/// 0.
+LONGHAUL_API LambdaLawFit fit_lambda_law(std::span<const FitPoint> points, std::optional<double> exponent = {});
 
 // --- all of it ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,8 @@ struct CalibrationOptions {
   Decider decider;
   std::vector<float> lambdas = default_lambda_grid();
   std::vector<double> targets{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
-  bool fit_exponent = true;
+  bool fit_exponent = true;        ///< false: `exponent`, or the compatible 1
+  std::optional<double> exponent;  ///< given: used, not fitted
   /// layer or head: laws that give each of them the target. One lambda for all (model) lets each skip what it can
   /// afford. A layer or head with fewer than 3 points to fit follows the law of the model, and a note says so.
   Granularity granularity = Granularity::model;

@@ -87,6 +87,11 @@ void fill_table(CalibrationReport& report, int sample) {
   for (const auto& [layer, head] : layers_and_heads(report)) add(layer, head);
 }
 
+std::optional<double> exponent_of(const CalibrationOptions& options) {
+  if (options.exponent || options.fit_exponent) return options.exponent;
+  return 1;
+}
+
 // A layer or head whose sparsity hardly moves cannot be fitted.
 void fit_overrides(CalibrationReport& report, const std::vector<CalibrationSample>& samples,
                    const CalibrationOptions& options) {
@@ -101,7 +106,7 @@ void fit_overrides(CalibrationReport& report, const std::vector<CalibrationSampl
           fmt::format("{} has {} points to fit, fewer than 3, and follows the law of the model", where, usable));
       return;
     }
-    LawOverride override{layer, {}, fit_lambda_law(points, options.fit_exponent).law};
+    LawOverride override{layer, {}, fit_lambda_law(points, exponent_of(options)).law};
     if (head >= 0) override.head = head;
     report.overrides.push_back(std::move(override));
   };
@@ -213,7 +218,7 @@ CalibrationReport calibrate(std::span<const CalibrationSample> samples, const Ca
   report.curves = measure_skip_curves(parts.fitted, report.decider, report.lambdas, options.progress);
   fill_table(report, longest_sample(parts.fitted));
   const std::vector<FitPoint> points = points_of(report, parts.fitted, keeping(-1, -1));
-  report.law = fit_lambda_law(points, options.fit_exponent);
+  report.law = fit_lambda_law(points, exponent_of(options));
   report.scale_factor = fit_scale_factor(points);
   fit_overrides(report, parts.fitted, options);
   if (parts.held_out.empty()) {

@@ -150,19 +150,22 @@ ScaleFactorFit fit_scale_factor(std::span<const FitPoint> points) {
   return fit;
 }
 
-LambdaLawFit fit_lambda_law(std::span<const FitPoint> points, bool fit_exponent) {
+LambdaLawFit fit_lambda_law(std::span<const FitPoint> points, std::optional<double> exponent) {
+  if (exponent && !(*exponent >= 0 && std::isfinite(*exponent))) {
+    throw InvalidArgument(fmt::format("exponent is {}; allowed are finite numbers >= 0", *exponent));
+  }
   const std::vector<FitPoint> usable = usable_points(points);
   LambdaLawFit fit;
   const auto [shortest, longest] =
       std::minmax_element(usable.begin(), usable.end(),
                           [](const FitPoint& x, const FitPoint& y) { return x.context_length < y.context_length; });
-  if (fit_exponent && longest->context_length > kSameLength * shortest->context_length) {
+  if (!exponent && longest->context_length > kSameLength * shortest->context_length) {
     if (const std::optional<LambdaLaw> law = fit_free_exponent(usable)) {
       fit.law = *law;
       fit.exponent_fitted = true;
     }
   }
-  if (!fit.exponent_fitted) fit.law = fit_with_exponent(usable, 1);
+  if (!fit.exponent_fitted) fit.law = fit_with_exponent(usable, exponent.value_or(1));
   fit.quality = quality_of(usable, [&](const FitPoint& point) {
     return fit.law.alpha + fit.law.beta * logit(point.sparsity) - fit.law.exponent * std::log(point.context_length);
   });

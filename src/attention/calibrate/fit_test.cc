@@ -89,7 +89,17 @@ TEST(FitLambdaLaw, OneLengthKeepsTheCompatibleExponent) {
   EXPECT_EQ(fit.law.exponent, 1);
   EXPECT_NEAR(fit.law.alpha, 2, 1e-6);
   EXPECT_FALSE(fit_lambda_law(law_points(2, 2.5, 1, {8192, 8700})).exponent_fitted);
-  EXPECT_FALSE(fit_lambda_law(law_points(2, 2.5, 0.5, {4096, 8192}), false).exponent_fitted);
+}
+
+TEST(FitLambdaLaw, AGivenExponentIsKept) {
+  const auto points = law_points(0.75, 2.5, 0.4, {2048, 8192});
+  const LambdaLawFit fit = fit_lambda_law(points, 0.4);
+  EXPECT_FALSE(fit.exponent_fitted);
+  EXPECT_EQ(fit.law.exponent, 0.4);
+  EXPECT_NEAR(fit.law.alpha, 0.75, 1e-6);
+  EXPECT_EQ(fit_lambda_law(points, 1).law.exponent, 1);
+  EXPECT_THROW(fit_lambda_law(points, -0.1), InvalidArgument);
+  EXPECT_THROW(fit_lambda_law(points, NAN), InvalidArgument);
 }
 
 TEST(FitLambdaLaw, AnExponentBelowZeroIsCutToZero) {
