@@ -29,12 +29,12 @@ namespace {
 constexpr int kChains = 12;
 
 // One instruction for each of the accumulators 0 to 11, with registers 14 and 15 (both zero) as operands.
+// clang-format off
 #define CHAIN(OP, R, N) OP " %%" R "14, %%" R "15, %%" R #N "\n\t"
-#define CHAINS(OP, R)                                                                                             \
-  CHAIN(OP, R, 0)                                                                                                 \
-  CHAIN(OP, R, 1)                                                                                                 \
-  CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5) CHAIN(OP, R, 6) CHAIN(OP, R, 7) CHAIN(OP, R, 8) \
-      CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
+#define CHAINS(OP, R)                                                                                        \
+  CHAIN(OP, R, 0) CHAIN(OP, R, 1) CHAIN(OP, R, 2) CHAIN(OP, R, 3) CHAIN(OP, R, 4) CHAIN(OP, R, 5)            \
+  CHAIN(OP, R, 6) CHAIN(OP, R, 7) CHAIN(OP, R, 8) CHAIN(OP, R, 9) CHAIN(OP, R, 10) CHAIN(OP, R, 11)
+// clang-format on
 #define CLOBBERS                                                                                                   \
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm14", \
       "xmm15"

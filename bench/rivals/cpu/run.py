@@ -3,12 +3,17 @@
 
 run.py --lib build-release/liblonghaul.so --peak /tmp/peak --threads 2 --json bench/results/MACHINE/rivals_cpu.json
 run.py ... --cases prefill.bf16 decode.bf16
+run.py ... --cases prefill.bf16 --no-amx --merge
 """
 
 import argparse
+import os
 import sys
 import warnings
 from pathlib import Path
+
+if "--no-amx" in sys.argv:  # read when torch loads
+    os.environ.update(MKL_ENABLE_INSTRUCTIONS="AVX512", ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16")
 
 import inputs
 import measure
@@ -19,7 +24,10 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import longhaul_ctypes
 
+NO_AMX = "--no-amx" in sys.argv
 RIVAL = "PyTorch {} scaled_dot_product_attention".format(torch.__version__.split("+")[0])
+if NO_AMX:
+    RIVAL += ", AMX off"
 REGIME = "interleaved, sustained"
 SETS = 2  # inputs used in turn, each larger than the last cache level in decode
 TOLERANCE = {torch.bfloat16: 0.02, torch.float32: 1e-4}
@@ -163,6 +171,7 @@ def row(id_, value, unit, rival, rival_value, ratio, seconds, **more):
 
 def dense_case(context, id_, shape, dtype):
     """Ours against the rival, and both against the machine's ceiling."""
+    id_ += ".no_amx" if NO_AMX else ""
     sets = [inputs.random_inputs(shape, dtype, seed) for seed in range(SETS)]
     name, variants = choose_rival(sets[0])
     ours, rival = Ours(context.lib, shape.phase, sets, context.threads), Rival(sets, name)
@@ -275,6 +284,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20, help="rounds counted (default: 20)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--no-amx", action="store_true", help="keep PyTorch to vectors; ids end in .no_amx")
     parser.add_argument("--json", required=True, help="result file to write")
     parser.add_argument("--merge", action="store_true", help="keep the rows of other ids that the file already holds")
     context = parser.parse_args()
