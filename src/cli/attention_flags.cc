@@ -1,0 +1,157 @@
+#include "cli/attention_flags.h"
+
+#include "attention/tile_plan.h"
+#include "cli/command.h"
+#include "cli/config_file.h"
+#include "cli/support/console.h"
+#include "longhaul/error.h"
+
+namespace longhaul::cli {
+
+void AttentionFlags::add_phase(CLI::App& command) {
+  command.add_option("--phase", phase, "Which kernel: prefill or decode (1 to 16 query tokens a request)")
+      ->check(CLI::IsMember({"prefill", "decode"}))
+      ->capture_default_str();
+}
+
+void AttentionFlags::add_mask_and_scores(CLI::App& command) {
+  auto* causal_flag =
+      command.add_flag("--causal", causal, "A query sees no later key, bottom-right aligned (the default)");
+  command.add_flag("--full", full, "A query sees all keys")->excludes(causal_flag);
+  command.add_option("--window-left", window_left, "A query at position p sees keys from p - N on (-1: all)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command.add_option("--soft-cap", soft_cap, "Scores become C * tanh(score / C) (0: off)")
+      ->type_name("C")
+      ->check(number_from(0));
+  command.add_option("--softmax-scale", softmax_scale, "Factor on query x key (0: 1/sqrt(head size))")
+      ->type_name("X")
+      ->check(number_from(0));
+}
+
+void AttentionFlags::add_skipping(CLI::App& command) {
+  auto* scalar = command
+                     .add_option("--lambda", lambda,
+                                 "Skip blocks whose scores lie ln(lambda) below the reference, 0 to 1 "
+                                 "(not given: dense)")
+                     ->type_name("X")
+                     ->check(number_from(0, 1));
+  command
+      .add_option("--scale-factor", scale_factor,
+                  "lambda = F / context length of each request, cut to 1 (the published law)")
+      ->type_name("F")
+      ->check(number_from(0))
+      ->excludes(scalar);
+  command
+      .add_option(
+          "--config", config,
+          "Take rule and lambda from this file: Longhaul's or TensorRT-LLM's YAML, or a checkpoint's config.json")
+      ->type_name("FILE")
+      ->excludes("--lambda")
+      ->excludes("--scale-factor");
+  command.add_option("--layer", layer, "With --config: the layer that the tensors are of")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20))
+      ->needs("--config");
+  command.add_flag("--extrapolate", extrapolate, "With --config: allow a context length outside the calibrated range")
+      ->needs("--config");
+  add_rule(command);
+}
+
+void AttentionFlags::add_rule(CLI::App& command) {
+  command
+      .add_option("--rule", rule,
+                  "Compare with the largest score so far (max, the published rule and the default) or with the sum "
+                  "kept so far (sum)")
+      ->check(CLI::IsMember({"max", "sum"}));
+}
+
+void AttentionFlags::add_threads(CLI::App& command) {
+  command.add_option("--threads", threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
+Phase AttentionFlags::phase_value() const { return phase == "decode" ? Phase::decode : Phase::prefill; }
+
+SkipRule AttentionFlags::rule_value() const { return rule == "sum" ? SkipRule::sum : SkipRule::max; }
+
+void AttentionFlags::apply(AttentionArgs& args, std::vector<float>& lambda_storage,
+                           std::vector<std::string>& notes) const {
+  args.causal = !full;
+  args.window_left = window_left;
+  args.soft_cap = soft_cap;
+  args.softmax_scale = softmax_scale;
+  args.batch_invariant = batch_invariant;
+  args.threads = threads;
+  args.rule = rule_value();
+  if (lambda) args.lambda = Lambda::scalar(static_cast<float>(*lambda));
+  if (scale_factor) apply_scale_factor(*scale_factor, args, lambda_storage, notes);
+  if (!config.empty())
+    apply_config({config, layer, extrapolate, !rule.empty()}, phase_value(), args, lambda_storage, notes);
+}
+
+void apply_scale_factor(double factor, AttentionArgs& args, std::vector<float>& storage,
+                        std::vector<std::string>& notes) {
+  const std::vector<int64_t> lengths = context_lengths(args);
+  const int64_t heads = args.query.shape[1];
+  storage.clear();
+  bool capped = false;
+  for (const int64_t length : lengths) {
+    const CappedLambda lambda = length > 0 ? lambda_from_scale_factor(factor, length) : CappedLambda{0, false};
+    capped = capped || lambda.capped;
+    storage.insert(storage.end(), static_cast<size_t>(heads), lambda.lambda);
+  }
+  if (capped)
+    notes.push_back(fmt::format("the scale factor {} exceeds a context length, so lambda was cut to 1 there", factor));
+  if (lengths.size() == 1) {
+    args.lambda = Lambda::scalar(storage.empty() ? 0.0F : storage[0]);
+  } else {
+    args.lambda =
+        Lambda::per_head(TensorView(storage.data(), DType::f32, {static_cast<int64_t>(lengths.size()), heads}));
+  }
+}
+
+std::vector<int64_t> context_lengths(const AttentionArgs& args) {
+  std::vector<int64_t> lengths;
+  if (args.kv_lengths.given()) {
+    const auto* values = static_cast<const int32_t*>(args.kv_lengths.data);
+    lengths.assign(values, values + args.kv_lengths.size());
+  } else {
+    const auto* values = static_cast<const int32_t*>(args.cu_seqlens_kv.data);
+    for (int64_t b = 0; b + 1 < args.cu_seqlens_kv.size(); ++b) lengths.push_back(values[b + 1] - values[b]);
+  }
+  return lengths;
+}
+
+Geometry kernel_geometry(Phase phase) { return phase == Phase::decode ? kCpuDecode : kCpuPrefill; }
+
+Json lambda_json(const AttentionArgs& args) {
+  switch (args.lambda.kind) {
+    case Lambda::Kind::none:
+      return "none";
+    case Lambda::Kind::scalar:
+      return args.lambda.value;
+    case Lambda::Kind::per_head:
+      return "per request and head";
+  }
+  return nullptr;
+}
+
+Json geometry_json(const Geometry& geometry) {
+  return {{"tile_keys", geometry.tile_keys}, {"block_keys", geometry.block_keys}, {"group_rows", geometry.group_rows}};
+}
+
+std::string rule_name(SkipRule rule) { return rule == SkipRule::sum ? "sum" : "max"; }
+std::string phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
+
+std::string geometry_text(const Geometry& geometry) {
+  const std::string rows = geometry.group_rows > 0 ? fmt::format("{} query rows of a head", geometry.group_rows)
+                                                   : "all query tokens and heads of a KV head";
+  return fmt::format("{} vote on blocks of {} keys, in tiles of {} keys", rows, geometry.block_keys,
+                     geometry.tile_keys);
+}
+
+}  // namespace longhaul::cli

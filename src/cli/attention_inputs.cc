@@ -1,0 +1,108 @@
+#include "cli/attention_inputs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <numeric>
+
+#include "longhaul/error.h"
+
+namespace longhaul::cli {
+namespace {
+
+void swap_dimensions(TensorView& view, int a, int b) {
+  std::swap(view.shape[a], view.shape[b]);
+  std::swap(view.stride[a], view.stride[b]);
+}
+
+}  // namespace
+
+AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& options) : file_(path) {
+  args_.query = file_.get(options.prefix + "query");
+  args_.key = file_.get(options.prefix + "key");
+  args_.value = file_.get(options.prefix + "value");
+  for (TensorView* view : {&args_.query, &args_.key, &args_.value}) {
+    const bool query = view == &args_.query;
+    if (view->rank != 3 && (query || view->rank != 4))
+      throw InvalidArgument(
+          fmt::format("'{}' in '{}' is {}, but it must have {}", options.prefix + (query ? "query" : "key or value"),
+                      path, view->describe(),
+                      query ? "3 dimensions: tokens, heads, head size"
+                            : "3 dimensions (tokens, heads, head size) or 4 (pages, page size, heads, head size)"));
+    const bool heads_first = query ? options.query_heads_first : options.kv_heads_first;
+    if (heads_first) swap_dimensions(*view, view->rank - 3, view->rank - 2);
+  }
+  args_.sinks = file_.find(options.prefix + "sinks");
+  args_.query_scale = file_.find(options.prefix + "query_scale");
+  args_.key_scale = file_.find(options.prefix + "key_scale");
+  args_.value_scale = file_.find(options.prefix + "value_scale");
+  if (const TensorView lambda = file_.find(options.prefix + "lambda"); lambda.given())
+    args_.lambda = Lambda::per_head(lambda);
+  set_lengths(options);
+}
+
+// Lengths and page tables may be int32 or int64 in the file, as frameworks like to write them.
+TensorView AttentionInputs::int32_tensor(const std::string& name, const InputOptions& options) {
+  const TensorView view = file_.find(options.prefix + name);
+  if (!view.given() || view.dtype != DType::i64) return view;
+  const auto* wide = static_cast<const int64_t*>(view.data);
+  std::vector<int32_t> narrow;
+  for (int64_t i = 0; i < view.size(); ++i) {
+    if (wide[i] < 0 || wide[i] > std::numeric_limits<int32_t>::max())
+      throw InvalidArgument(fmt::format("'{}' in '{}' holds {}, but it must hold numbers from 0 to 2^31 - 1", name,
+                                        file_.path(), wide[i]));
+    narrow.push_back(static_cast<int32_t>(wide[i]));
+  }
+  storage_.push_back(std::move(narrow));
+  TensorView result = view;
+  result.data = storage_.back().data();
+  result.dtype = DType::i32;
+  return result;
+}
+
+void AttentionInputs::set_lengths(const InputOptions& options) {
+  args_.cu_seqlens_q = int32_tensor("cu_seqlens_q", options);
+  args_.cu_seqlens_kv = int32_tensor("cu_seqlens_kv", options);
+  args_.page_table = int32_tensor("page_table", options);
+  args_.kv_lengths = int32_tensor("kv_lengths", options);
+  const auto own = [this](std::vector<int32_t> values) {
+    storage_.push_back(std::move(values));
+    return TensorView(storage_.back().data(), DType::i32, {static_cast<int64_t>(storage_.back().size())});
+  };
+  if (!args_.cu_seqlens_q.given()) {
+    args_.cu_seqlens_q = own({0, static_cast<int32_t>(args_.query.shape[0])});
+    notes_.push_back("the file has no cu_seqlens_q, so all query tokens are taken as one request");
+  }
+  if (args_.key.rank == 3 && !args_.cu_seqlens_kv.given()) {
+    args_.cu_seqlens_kv = own({0, static_cast<int32_t>(args_.key.shape[0])});
+    notes_.push_back("the file has no cu_seqlens_kv, so all keys are taken as one request");
+  }
+  if (args_.key.rank == 4 && !args_.page_table.given() && !args_.kv_lengths.given()) {
+    std::vector<int32_t> pages(static_cast<size_t>(args_.key.shape[0]));
+    std::iota(pages.begin(), pages.end(), 0);
+    args_.kv_lengths = own({static_cast<int32_t>(args_.key.shape[0] * args_.key.shape[1])});
+    args_.page_table = own(std::move(pages));
+    args_.page_table = TensorView(args_.page_table.data, DType::i32, {1, args_.key.shape[0]});
+    notes_.push_back(
+        "the file has neither page_table nor kv_lengths, so its pages are taken as one request, in order and full");
+  }
+}
+
+std::vector<int> layers_in(const SafetensorsFile& file) {
+  constexpr std::string_view kHead = "layer.", kTail = ".query";
+  std::vector<int> layers;
+  for (const NamedTensor& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    if (!name.starts_with(kHead) || !name.ends_with(kTail) || name.size() <= kHead.size() + kTail.size()) continue;
+    const std::string_view digits = name.substr(kHead.size(), name.size() - kHead.size() - kTail.size());
+    int layer = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
+    if (error == std::errc() && end == digits.data() + digits.size()) layers.push_back(layer);
+  }
+  std::sort(layers.begin(), layers.end());
+  return layers;
+}
+
+}  // namespace longhaul::cli

@@ -1,0 +1,33 @@
+// How a command joins the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace longhaul::cli {
+
+/// What the command line asked for: filled in while it is parsed, run afterwards.
+struct Invocation {
+  std::string command_line;  ///< as the user typed it, for result files
+  std::string json;          ///< --json
+  std::function<int()> run;  ///< returns the exit status
+};
+
+/// Adds --json, the examples, and what to run, to one command.
+void finish_command(CLI::App& command, Invocation& invocation, const std::string& examples, std::function<int()> run);
+
+/// A finite number from low to high; CLI::Range lets NaN through.
+CLI::Validator number_from(double low, double high = 1e30);
+
+void add_info(CLI::App& program, Invocation& invocation);
+void add_attend(CLI::App& program, Invocation& invocation);
+void add_bench(CLI::App& program, Invocation& invocation);
+void add_calibrate(CLI::App& program, Invocation& invocation);
+void add_demo(CLI::App& program, Invocation& invocation);
+void add_report(CLI::App& program, Invocation& invocation);
+void add_verify(CLI::App& program, Invocation& invocation);
+
+inline constexpr int kFine = 0, kFailed = 1, kWrongUsage = 2;
+
+}  // namespace longhaul::cli

@@ -1,0 +1,65 @@
+#include "cli/support/interrupt.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "io/atomic_file.h"
+#include "longhaul/error.h"
+
+namespace longhaul::cli {
+namespace {
+
+// Lock-free atomics, which a signal handler may touch whichever thread it runs on.
+std::atomic<int> deferring{0};
+std::atomic<int> waiting_signal{0};
+
+void end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
+void on_signal(int signal) {
+  if (deferring.load() > 0) {
+    waiting_signal.store(signal);
+  } else {
+    end_by(signal);
+  }
+}
+
+}  // namespace
+
+void install_signal_handlers() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+DeferInterrupts::DeferInterrupts() { ++deferring; }
+
+DeferInterrupts::~DeferInterrupts() {
+  if (--deferring == 0)
+    if (const int signal = waiting_signal.exchange(0)) end_by(signal);
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const DeferInterrupts defer;
+  write_text_file(path, text);
+}
+
+void check_writable(const std::string& option, const std::string& path) {
+  if (path.empty() || path == "-") return;
+  const DeferInterrupts defer;
+  try {
+    const AtomicFile probe(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+}  // namespace longhaul::cli

@@ -1,0 +1,41 @@
+#include "cli/support/json.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "cli/support/interrupt.h"
+#include "cli/support/machine.h"
+#include "io/atomic_file.h"
+#include "longhaul/error.h"
+
+namespace longhaul::cli {
+
+void write_json(const std::string& path, const Json& json) {
+  if (path.empty()) return;
+  const std::string text = json.dump(1) + "\n";
+  if (path != "-") return write_file(path, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw System(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+Json read_json(const std::string& path) {
+  constexpr size_t kMaxJson = 64 << 20;
+  try {
+    return Json::parse(read_text_file(path, kMaxJson));
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidArgument(fmt::format("'{}' is not JSON", path));
+  }
+}
+
+Json result_header(const std::string& command) {
+  return {{"date", utc_now()},
+          {"version", version_text()},
+          {"commit", *build_commit() ? Json(build_commit()) : Json()},
+          {"machine", machine_json()},
+          {"command", command}};
+}
+
+}  // namespace longhaul::cli
