@@ -46,8 +46,8 @@ LONGHAUL_API CappedLambda lambda_from_scale_factor(double factor, int64_t contex
 struct Geometry {
   int tile_keys;   ///< keys whose maximum joins the reference before their blocks are tested
   int block_keys;  ///< keys dropped or kept together
-  int group_rows;  ///< query positions that vote together, of one query head; 0 in decode: all query tokens of a request
-                   ///< and all query heads of the KV head
+  int group_rows;  ///< query positions that vote together, of one query head; 0 in decode: all query tokens of a
+                   ///< request and all query heads of the KV head
 };
 
 /// Everything prefill() and decode() read. A plain struct; the caller owns all memory.
@@ -80,10 +80,11 @@ struct AttentionArgs {
   /// Optional int64 [voting_heads, 4], added to: visible scores, skipped scores, V bytes not read, K bytes not read.
   /// Voting heads are query heads in prefill and KV heads in decode.
   TensorView counters;
-  /// Optional uint8 [voting_heads, groups, blocks] (skip_mask_shape), overwritten: 0 not visited, 1 computed, 2 skipped.
+  /// Optional uint8 [voting_heads, groups, blocks] (skip_mask_shape), overwritten: 0 not visited, 1 computed, 2
+  /// skipped.
   TensorView skip_mask;
-  /// Optional, for calibration, with lambda none: float32 [n], n <= 32, ascending, in (0, 1]. The call computes the dense
-  /// result and adds to probe_skipped, int64 [voting_heads, n], the scores that each lambda would have skipped.
+  /// Optional, for calibration, with lambda none: float32 [n], n <= 32, ascending, in (0, 1]. The call computes the
+  /// dense result and adds to probe_skipped, int64 [voting_heads, n], the scores that each lambda would have skipped.
   TensorView probe_lambdas;
   TensorView probe_skipped;
 
@@ -92,7 +93,7 @@ struct AttentionArgs {
   int threads = 0;               ///< 0: LONGHAUL_THREADS, or all cores. Never changes the bits.
   void* workspace = nullptr;     ///< at least attention_workspace_bytes(), aligned to 64 bytes
   size_t workspace_bytes = 0;
-  void* stream = nullptr;        ///< CUDA tensors only
+  void* stream = nullptr;  ///< CUDA tensors only
 };
 
 /// Bytes of workspace the call needs. Prefill: independent of the sequence lengths. Thread-safe.
@@ -105,14 +106,16 @@ struct SkipMaskShape {
   int64_t voting_heads, groups, blocks;
 };
 /// Groups run over the requests in order. Prefill: group g of a request covers the absolute positions
-/// [group_rows*(first/group_rows + g), ...), first = kv_length - query_length. Decode: one group a request. Thread-safe.
+/// [group_rows*(first/group_rows + g), ...), first = kv_length - query_length. Decode: one group a request.
+/// Thread-safe.
 LONGHAUL_API SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase);
 
 /// Any number of query tokens per request; made for many. Thread-safe: calls may overlap when their outputs do not.
 /// Throws InvalidArgument, Unsupported or System before anything is written.
 LONGHAUL_API void prefill(const AttentionArgs& args);
 
-/// 1 to 16 query tokens per request on a long cache; splits the keys where there are too few heads. Thread-safe likewise.
+/// 1 to 16 query tokens per request on a long cache; splits the keys where there are too few heads. Thread-safe
+/// likewise.
 LONGHAUL_API void decode(const AttentionArgs& args);
 
 /// Runs prefill() or decode().

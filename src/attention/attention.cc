@@ -28,7 +28,8 @@ size_t workspace_bytes(const AttentionParams& p, Phase phase) {
 void check_workspace(const AttentionArgs& args, const AttentionParams& p, Phase phase) {
   const size_t needed = workspace_bytes(p, phase);
   if (args.workspace == nullptr) {
-    throw InvalidArgument(fmt::format("workspace is null, but this call needs {} bytes (attention_workspace_bytes)", needed));
+    throw InvalidArgument(
+        fmt::format("workspace is null, but this call needs {} bytes (attention_workspace_bytes)", needed));
   }
   if (reinterpret_cast<uintptr_t>(args.workspace) % kWorkspaceAlignment != 0) {
     throw InvalidArgument(fmt::format("workspace is at address {}, but it must be aligned to {} bytes", args.workspace,

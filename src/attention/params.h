@@ -80,7 +80,8 @@ struct AttentionParams {
   }
 };
 
-/// Checks all that a call reads: tensors, lengths, options, lambda. Results, reports and execution are left at their defaults.
+/// Checks all that a call reads: tensors, lengths, options, lambda. Results, reports and execution are left at their
+/// defaults.
 AttentionParams make_input_params(const AttentionArgs& args, Phase phase);
 
 /// Checks every argument (docstrings of AttentionArgs) and resolves defaults. Throws InvalidArgument or Unsupported.

@@ -5,8 +5,8 @@
 namespace longhaul {
 namespace {
 
-// Enough parts to keep the largest machines we run on busy, however few heads there are; independent of the machine at hand, so
-// that the bits are too.
+// Enough parts to keep the largest machines we run on busy, however few heads there are; independent of the machine at
+// hand, so that the bits are too.
 constexpr int64_t kWantedParts = 64;
 // Below this many keys a part costs more in seeding (one tile) and merging than it saves in waiting.
 constexpr int64_t kKeysPerPart = 1024;

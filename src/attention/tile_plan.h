@@ -7,16 +7,18 @@
 
 namespace longhaul {
 
-/// CPU kernels. Section and figures: 16 x 16 votes reach sparsity 0.668 at a relative error of 0.01 where 64 x 64 reach 0.593
-/// and the published ascending 64 x 128 about 0.41 (docs/skip-softmax.md).
+/// CPU kernels. Section and figures: 16 x 16 votes reach sparsity 0.668 at a relative error of 0.01 where 64 x 64 reach
+/// 0.593 and the published ascending 64 x 128 about 0.41 (docs/skip-softmax.md).
 inline constexpr Geometry kCpuPrefill{.tile_keys = 64, .block_keys = 16, .group_rows = 16};
 inline constexpr Geometry kCpuDecode{.tile_keys = 64, .block_keys = 16, .group_rows = 0};
 
-/// Rows (positions x query heads of a KV head) that share one conversion of a key tile to fp32. The conversion costs as much as
-/// about 3 rows of arithmetic, so 256 rows hide it; their fp32 state, 2 x 128 KB at head size 128, still fits a 512 KB L2.
+/// Rows (positions x query heads of a KV head) that share one conversion of a key tile to fp32. The conversion costs as
+/// much as about 3 rows of arithmetic, so 256 rows hide it; their fp32 state, 2 x 128 KB at head size 128, still fits a
+/// 512 KB L2.
 inline constexpr int kPrefillItemRows = 256;
 
-/// Query positions of one prefill work item: kPrefillItemRows over the query heads of a KV head, a multiple of the group's rows.
+/// Query positions of one prefill work item: kPrefillItemRows over the query heads of a KV head, a multiple of the
+/// group's rows.
 int prefill_item_positions(int heads_per_kv);
 
 /// Half-open range of key positions.
@@ -26,19 +28,19 @@ struct KeyRange {
   bool empty() const { return begin >= end; }
 };
 
-/// Keys that the query at absolute position `position` sees: [max(0, position - window_left), min(position + 1, kv_length)),
-/// without the limit that is not set. Empty if there are none.
+/// Keys that the query at absolute position `position` sees: [max(0, position - window_left), min(position + 1,
+/// kv_length)), without the limit that is not set. Empty if there are none.
 KeyRange visible_keys(int64_t position, int64_t kv_length, bool causal, int64_t window_left);
 
 /// Rounds towards minus infinity; positions before the first key are negative.
 constexpr int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
 
-/// Number of parts a decode request's keys are split into. Depends on the lengths and heads of the batch, never on threads;
-/// on kv_length alone when batch_invariant. `requests_times_heads` = batch x heads_kv.
+/// Number of parts a decode request's keys are split into. Depends on the lengths and heads of the batch, never on
+/// threads; on kv_length alone when batch_invariant. `requests_times_heads` = batch x heads_kv.
 int decode_splits(int64_t kv_length, int64_t requests_times_heads, bool batch_invariant);
 
-/// Keys of part `index` (0 is the newest) of the range `keys` in `splits` parts cut at multiples of kCpuDecode.tile_keys; parts
-/// differ by at most one tile, the newest are the longer ones. May be empty.
+/// Keys of part `index` (0 is the newest) of the range `keys` in `splits` parts cut at multiples of
+/// kCpuDecode.tile_keys; parts differ by at most one tile, the newest are the longer ones. May be empty.
 KeyRange decode_split(KeyRange keys, int splits, int index);
 
 }  // namespace longhaul
