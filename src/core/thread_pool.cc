@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/environment.h"
+#include "core/futex.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -94,8 +95,8 @@ class Pool {
   std::atomic<bool> busy_{false};
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> state_{0};
-  std::atomic<int> epoch_{0};    // what idle workers sleep on: an int is what the kernel's futex takes
-  std::atomic<int> pending_{0};  // indices not finished yet; the caller sleeps on it
+  SleepableInt epoch_;    // idle workers sleep on it
+  SleepableInt pending_;  // indices not finished yet; the caller sleeps on it
   Job* job_ = nullptr;
   std::vector<std::thread> workers_;
 };
@@ -105,8 +106,7 @@ void Pool::close() {
     return;
   }
   stop_.store(true, std::memory_order_release);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
+  epoch_.store_and_wake(epoch_.load() + 1);
   for (std::thread& worker : workers_) {
     worker.join();
   }
@@ -121,22 +121,21 @@ bool Pool::try_run(int threads, Job& job) {
       &busy_, [](std::atomic<bool>* busy) { busy->store(false, std::memory_order_release); });
   grow(threads - 1);
   job_ = &job;
-  pending_.store(threads, std::memory_order_relaxed);
-  const auto epoch = static_cast<uint32_t>(epoch_.load(std::memory_order_relaxed)) + 1;
+  pending_.reset(threads);
+  const auto epoch = static_cast<uint32_t>(epoch_.load()) + 1;
   state_.store((static_cast<uint64_t>(epoch) << 32) | (static_cast<uint64_t>(threads) << 16),
                std::memory_order_release);
-  epoch_.store(static_cast<int>(epoch));  // sequentially consistent: notify_all looks for sleepers only after the store
-  epoch_.notify_all();
+  epoch_.store_and_wake(static_cast<int>(epoch));
   while (run_one()) {
   }
-  int left = pending_.load(std::memory_order_acquire);
+  int left = pending_.load();
   for (int spin = 0; left != 0 && spin < kSpins; ++spin) {
     pause_cpu();
-    left = pending_.load(std::memory_order_acquire);
+    left = pending_.load();
   }
   while (left != 0) {
-    pending_.wait(left, std::memory_order_acquire);
-    left = pending_.load(std::memory_order_acquire);
+    pending_.sleep_while(left);
+    left = pending_.load();
   }
   return true;
 }
@@ -147,8 +146,8 @@ bool Pool::run_one() {
   while (next_of(state) < threads_of(state)) {
     if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
       job_->run(static_cast<int>(next_of(state)));
-      if (pending_.fetch_sub(1) == 1) {
-        pending_.notify_one();
+      if (pending_.decrement() == 1) {
+        pending_.wake();
       }
       return true;
     }
@@ -160,11 +159,11 @@ void Pool::work(int number) {
   pthread_setname_np(pthread_self(), fmt::format("longhaul-{}", number).c_str());
   int seen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
-    for (int spin = 0; spin < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spin) {
+    for (int spin = 0; spin < kSpins && epoch_.load() == seen; ++spin) {
       pause_cpu();
     }
-    epoch_.wait(seen, std::memory_order_acquire);
-    seen = epoch_.load(std::memory_order_acquire);
+    epoch_.sleep_while(seen);
+    seen = epoch_.load();
     while (run_one()) {
     }
   }
