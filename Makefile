@@ -17,7 +17,6 @@ help: ## This list
 demo: ## What skipping earns and costs on real activations, as a table and a picture
 	@scripts/install-deps.sh build test python
 	scripts/build.sh release src/cli/longhaul
-	scripts/unpack-data.sh
 	$(program) demo
 
 build: ## The library and the program, in build-release

@@ -90,6 +90,26 @@ void AttentionInputs::set_lengths(const InputOptions& options) {
   }
 }
 
+std::vector<float> softmax_scales(const SafetensorsFile& file, size_t layers) {
+  const auto entry = file.metadata().find("softmax_scale");
+  if (entry == file.metadata().end()) return std::vector<float>(layers, 0.0F);
+  std::vector<float> scales;
+  const char* at = entry->second.data();
+  const char* const end = at + entry->second.size();
+  while (at != end) {
+    float scale = 0;
+    const auto [next, error] = std::from_chars(at, end, scale);
+    if (error != std::errc() || (next != end && *next != ',') || !(scale > 0)) break;
+    scales.push_back(scale);
+    at = next == end ? end : next + 1;
+  }
+  if (at != end || scales.size() != layers)
+    throw InvalidArgument(fmt::format(
+        "'{}' has the softmax_scale '{}' in its metadata, but it must list one number for each of its {} layers",
+        file.path(), entry->second, layers));
+  return scales;
+}
+
 std::vector<int> layers_in(const SafetensorsFile& file) {
   constexpr std::string_view kHead = "layer.", kTail = ".query";
   std::vector<int> layers;

@@ -37,6 +37,10 @@ class AttentionInputs {
   std::vector<std::string> notes_;
 };
 
+/// The softmax scale of each layer of a captured file, from its metadata ("0.125,0.125"); 0 (1/sqrt(head size)) where
+/// it has none. Throws InvalidArgument where that is no list of one number a layer.
+std::vector<float> softmax_scales(const SafetensorsFile& file, size_t layers);
+
 /// N of every "layer.N.query" in the file, ascending.
 std::vector<int> layers_in(const SafetensorsFile& file);
 

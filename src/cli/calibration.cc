@@ -36,6 +36,8 @@ std::string place_text(int layer, int head) {
 Capture::Capture(const std::string& path) : name(std::filesystem::path(path).filename().string()), file(path) {
   for (const int layer : layers_in(file)) layers.push_back(input_of(file, fmt::format("layer.{}.", layer), layer));
   if (layers.empty()) layers.push_back(input_of(file, "", 0));
+  const std::vector<float> scales = softmax_scales(file, layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) layers[i].args.softmax_scale = scales[i];
 }
 
 PublishedSamples::PublishedSamples(const Capture& capture, Phase phase) {
@@ -103,6 +105,12 @@ std::string law_text(const LambdaLaw& law) {
                                  ? fmt::format("{:.4g}", *law.coefficient)
                                  : fmt::format("exp({:.4g} + {:.4g} * logit(sparsity))", law.alpha, law.beta);
   return fmt::format("lambda = {} / L^{:.3g}", factor, law.exponent);
+}
+
+std::string law_text(const LambdaLaw& law, double target) {
+  return fmt::format("lambda = {:.4g} / L^{:.3g}",
+                     law.coefficient.value_or(std::exp(law.alpha + law.beta * std::log(target / (1 - target)))),
+                     law.exponent);
 }
 
 Json calibration_json(const CalibrationReport& report) {

@@ -40,6 +40,7 @@ std::string lambda_table(const CalibrationReport& report);
 std::string sparsity_table(const CalibrationReport& report);
 std::string held_out_table(const CalibrationReport& report, bool scale_factor);
 std::string law_text(const LambdaLaw& law);
+std::string law_text(const LambdaLaw& law, double target);  ///< with the number that the target gives
 Json calibration_json(const CalibrationReport& report);
 
 }  // namespace longhaul::cli

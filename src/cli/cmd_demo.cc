@@ -44,9 +44,6 @@ std::string metadata_or(const Activations& data, const std::string& key, const s
   return at != data.metadata().end() ? at->second : other;
 }
 
-// The text up to the first of `ends`, as a file's metadata goes on with licence and source.
-std::string until(const std::string& text, const char* ends) { return text.substr(0, text.find_first_of(ends)); }
-
 // The captured KV heads, by layer: "0;2;2;1".
 std::string heads_text(const Activations& data) {
   const std::string heads = metadata_or(data, "kv_heads", "");
@@ -56,20 +53,13 @@ std::string heads_text(const Activations& data) {
   return "KV heads " + text;
 }
 
-// "quantised Q4_1", from "Q4_1 (GGUF weights, ...)".
-std::string quantization(const Activations& data) {
-  std::string text = until(metadata_or(data, "model.quantization", ""), "(");
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text.empty() ? "of unstated precision" : "quantised " + text;
-}
-
 // Model, weights and text, said beside every result.
 std::string provenance(const Activations& data) {
   return fmt::format(
       "{} (weights {}) reading {}, {} tokens; layers {}, {}, with {} query heads a KV head, head size {}, {}",
-      metadata_or(data, "model", "unnamed model"), quantization(data),
-      until(metadata_or(data, "text", "an unnamed text"), ";"), data.tokens(), join(data.layers()), heads_text(data),
-      data.group(), data.d(), dtype_name(data.args().query.dtype));
+      metadata_or(data, "model", "unnamed model"), quantization(data), metadata_or(data, "text", "an unnamed text"),
+      data.tokens(), join(data.layers()), heads_text(data), data.group(), data.d(),
+      dtype_name(data.args().query.dtype));
 }
 
 StudyInput prefill_input(const Activations& data, const PrefillSample& sample, const DemoOptions& options,
@@ -167,7 +157,7 @@ int run_demo(const Invocation& invocation, const DemoOptions& options) {
   say("\n{}:\n{}", write("longhaul.yaml", settings.longhaul_yaml), settings.longhaul_yaml);
   say("{}:\n{}", write("trtllm.yaml", settings.trtllm_yaml), settings.trtllm_yaml);
   const std::string subtitle = fmt::format("{} reading {}, {} tokens", metadata_or(data, "model", "a model"),
-                                           until(metadata_or(data, "text", "a text"), ",;"), data.tokens());
+                                           metadata_or(data, "text", "a text"), data.tokens());
   const std::string picture = write("skipping.svg", demo_picture(studies, subtitle, {about + ".", machine + "."}));
   say("picture: {}", picture);
 

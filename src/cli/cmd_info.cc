@@ -46,7 +46,8 @@ std::string caches_text() {
 void print_info(const Chosen& now) {
   say("longhaul {} ({}, {}{})", version_text(), build_type(), compiler_text(),
       *build_commit() ? fmt::format(", commit {}", build_commit()) : "");
-  say("GPU          this build has no CUDA kernels: attention runs on the CPU");
+  say("GPU          this version has no CUDA kernels: attention runs on the CPU{}",
+      *cuda_toolkit() ? fmt::format(" (configured with CUDA toolkit {})", cuda_toolkit()) : "");
   say("machine      {}, {} cores, {} of memory", cpu_model(), usable_cores(),
       bytes_text(static_cast<double>(memory_bytes())));
   say("caches       {}", caches_text());
@@ -81,7 +82,11 @@ Json info_json(const Chosen& now) {
   for (const Isa isa : usable_isas()) isas.push_back(isa_name(isa));
   return {{"version", version_text()},
           {"commit", build_commit()},
-          {"build", {{"type", build_type()}, {"compiler", compiler_text()}, {"cuda", false}}},
+          {"build",
+           {{"type", build_type()},
+            {"compiler", compiler_text()},
+            {"cuda_kernels", false},
+            {"cuda_toolkit", cuda_toolkit()}}},
           {"cpu", cpu_model()},
           {"cores", usable_cores()},
           {"memory_bytes", memory_bytes()},

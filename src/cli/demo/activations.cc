@@ -18,16 +18,21 @@ constexpr int64_t kPage = 64;
 
 struct Layer {
   int number;
+  float softmax_scale;
   TensorView query, key, value;
 };
 
 std::vector<Layer> layers_of(const std::vector<SafetensorsFile>& files, const std::string& path) {
   std::vector<Layer> layers;
-  for (const SafetensorsFile& file : files)
-    for (const int n : layers_in(file)) {
-      const std::string prefix = fmt::format("layer.{}.", n);
-      layers.push_back({n, file.get(prefix + "query"), file.get(prefix + "key"), file.get(prefix + "value")});
+  for (const SafetensorsFile& file : files) {
+    const std::vector<int> numbers = layers_in(file);
+    const std::vector<float> scales = softmax_scales(file, numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const std::string prefix = fmt::format("layer.{}.", numbers[i]);
+      layers.push_back(
+          {numbers[i], scales[i], file.get(prefix + "query"), file.get(prefix + "key"), file.get(prefix + "value")});
     }
+  }
   std::sort(layers.begin(), layers.end(), [](const Layer& a, const Layer& b) { return a.number < b.number; });
   if (layers.empty()) throw InvalidArgument(fmt::format("'{}' holds no tensor named like layer.0.query", path));
   const auto same = [](const TensorView& a, const TensorView& b) {
@@ -35,7 +40,8 @@ std::vector<Layer> layers_of(const std::vector<SafetensorsFile>& files, const st
   };
   for (const Layer& layer : layers)
     if (!same(layer.query, layers[0].query) || !same(layer.key, layers[0].key) || !same(layer.value, layers[0].value) ||
-        layer.key.shape[0] != layer.query.shape[0] || layer.value.shape[0] != layer.query.shape[0])
+        layer.key.shape[0] != layer.query.shape[0] || layer.value.shape[0] != layer.query.shape[0] ||
+        layer.softmax_scale != layers[0].softmax_scale)
       throw InvalidArgument(fmt::format(
           "layer {} of '{}' has query {}, key {}, value {}, but all layers must agree and have a key for each query",
           layer.number, path, layer.query.describe(), layer.key.describe(), layer.value.describe()));
@@ -101,6 +107,7 @@ Activations::Activations(const std::string& path) : path_(path) {
   args_.query = side_by_side(layers, &Layer::query, query_);
   args_.key = side_by_side(layers, &Layer::key, key_);
   args_.value = side_by_side(layers, &Layer::value, value_);
+  args_.softmax_scale = layers[0].softmax_scale;
   lengths_ = {0, static_cast<int32_t>(tokens())};
   args_.cu_seqlens_q = args_.cu_seqlens_kv = view_of(lengths_);
 }
@@ -118,6 +125,7 @@ PrefillSample::PrefillSample(const AttentionArgs& all, int64_t tokens, int64_t g
     lengths_.push_back(static_cast<int32_t>(begin + rows));
     for (int64_t page = 0; page < pages; ++page) pages_.push_back(static_cast<int32_t>(page));
   }
+  args_.softmax_scale = all.softmax_scale;
   args_.query = view_of(query_, all.query);
   args_.key = as_pages(all.key);
   args_.value = as_pages(all.value);
@@ -139,6 +147,7 @@ DecodeBatch::DecodeBatch(const AttentionArgs& all, int64_t requests) : cu_q_{0},
     cu_q_.push_back(static_cast<int32_t>(r + 1));
     cu_kv_.push_back(cu_kv_.back() + static_cast<int32_t>(position + 1));
   }
+  args_.softmax_scale = all.softmax_scale;
   args_.query = view_of(query_, all.query);
   args_.key = view_of(key_, all.key);
   args_.value = view_of(value_, all.value);

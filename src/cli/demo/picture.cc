@@ -68,7 +68,7 @@ Panel error_panel(const std::vector<Study>& studies) {
     panel.series.push_back(own);
     panel.series.push_back(published);
   }
-  set_decades(panel.y, std::max(low, 1e-6), std::max(high, 1e-5));
+  set_decades(panel.y, std::max(low, 1e-4), std::max(high, 1e-3));
   return panel;
 }
 

@@ -58,7 +58,7 @@ SettingsOutcome calibrate_settings(const std::string& data, const std::string& m
                                             phase_name(phase) + ": TensorRT-LLM's order, by the oracle");
     own.phases[phase] = phase_config(report, target);
     add_scale_factor(published, target, factors);
-    add_rows(table, "Longhaul", law_text(report.law.law), report, false);
+    add_rows(table, "Longhaul", law_text(report.law.law, target), report, false);
     add_rows(table, "TensorRT-LLM",
              fmt::format("lambda = {:.4g} / L", factors.threshold_scale_factor[phase].value_or(0)), published, true);
     outcome.json[phase_name(phase)] = {{"longhaul", calibration_json(report)},

@@ -28,7 +28,7 @@ std::string value_of(const std::string& path, const std::string& key, char separ
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const size_t at = line.find(separator);
-    if (at == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    if (at == std::string::npos || !line.starts_with(key)) continue;
     if (line.find_last_not_of(" \t", at - 1) + 1 != key.size()) continue;
     const size_t begin = line.find_first_not_of(" \t\"", at + 1);
     if (begin == std::string::npos) return "";
@@ -111,6 +111,7 @@ Json machine_json() {
 
 const char* build_commit() { return kBuildCommit; }
 const char* build_type() { return LONGHAUL_CLI_BUILD_TYPE; }
+const char* cuda_toolkit() { return LONGHAUL_CLI_CUDA_TOOLKIT; }
 const char* version_text() { return LONGHAUL_CLI_VERSION; }
 const char* source_folder() { return LONGHAUL_CLI_SOURCE_DIR; }
 const char* build_folder() { return LONGHAUL_CLI_BINARY_DIR; }

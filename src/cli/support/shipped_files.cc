@@ -16,9 +16,10 @@ std::string shipped_path(const std::string& name) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) places.push_back(program.parent_path().parent_path() / "share" / "longhaul");
-  places.emplace_back(data_folder());
+  // Its own tree before an installed one, which may be older.
   places.emplace_back(build_folder());
   places.emplace_back(source_folder());
+  places.emplace_back(data_folder());
   std::string looked;
   for (const fs::path& place : places) {
     if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();

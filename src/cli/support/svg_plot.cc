@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kPanelWidth = 560, kPanelHeight = 470, kMargin = 28;
 constexpr double kHead = 86;                                                        // title and subtitle
-constexpr double kPlotLeft = 66, kPlotRight = 20, kPlotTop = 92, kPlotBottom = 58;  // within a panel
+constexpr double kPlotLeft = 84, kPlotRight = 20, kPlotTop = 92, kPlotBottom = 58;  // within a panel
 constexpr double kNoteLine = 17;
 constexpr const char* kInk = "#1f2933";
 constexpr const char* kMuted = "#616e7c";
@@ -98,7 +98,8 @@ class PanelWriter {
     out += line_at(left, bottom, right, bottom, kMuted);
     out += text_at((left + right) / 2, bottom + 44, panel_.x.label, 13.5, kInk, "middle");
     const double y = (top_ + kPlotTop + bottom) / 2, x = left_ + 16;
-    out += text_at(x, y, panel_.y.label, 13.5, kInk, "middle", fmt::format(R"x(transform="rotate(-90 {:.1f} {:.1f})")x", x, y).c_str());
+    out += text_at(x, y, panel_.y.label, 13.5, kInk, "middle",
+                   fmt::format(R"x(transform="rotate(-90 {:.1f} {:.1f})")x", x, y).c_str());
     return out;
   }
 
@@ -132,9 +133,31 @@ class PanelWriter {
 
 }  // namespace
 
+namespace {
+
+// Lines of at most so many characters, broken between words.
+std::vector<std::string> wrapped(const std::vector<std::string>& texts, size_t columns) {
+  std::vector<std::string> lines;
+  for (std::string text : texts) {
+    while (text.size() > columns) {
+      const size_t space = text.rfind(' ', columns);
+      if (space == std::string::npos) break;
+      lines.push_back(text.substr(0, space));
+      text.erase(0, space + 1);
+    }
+    lines.push_back(text);
+  }
+  return lines;
+}
+
+}  // namespace
+
 std::string to_svg(const Figure& figure) {
   const double width = 2 * kMargin + kPanelWidth * static_cast<double>(figure.panels.size());
-  const double height = kHead + kPanelHeight + kNoteLine * static_cast<double>(figure.notes.size()) + kMargin;
+  constexpr double kCharacterWidth = 6.7;  // of the widest of the fonts, at the notes' size
+  const std::vector<std::string> notes =
+      wrapped(figure.notes, static_cast<size_t>((width - 3 * kMargin) / kCharacterWidth));
+  const double height = kHead + kPanelHeight + kNoteLine * static_cast<double>(notes.size()) + kMargin;
   std::string out = fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" font-family="Inter, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif">)"
       "\n<title>{2}</title>\n"
@@ -145,9 +168,8 @@ std::string to_svg(const Figure& figure) {
   out += text_at(kMargin + 10, 66, figure.subtitle, 14, kMuted);
   for (size_t i = 0; i < figure.panels.size(); ++i)
     out += PanelWriter(figure.panels[i], kMargin + kPanelWidth * static_cast<double>(i), kHead).text();
-  for (size_t i = 0; i < figure.notes.size(); ++i)
-    out += text_at(kMargin + 10, kHead + kPanelHeight + 14 + kNoteLine * static_cast<double>(i), figure.notes[i], 12,
-                   kMuted);
+  for (size_t i = 0; i < notes.size(); ++i)
+    out += text_at(kMargin + 10, kHead + kPanelHeight + 14 + kNoteLine * static_cast<double>(i), notes[i], 12, kMuted);
   return out + "</svg>\n";
 }
 
