@@ -1,9 +1,10 @@
 // Decode, one work item: some neighbouring KV heads of a request over one part of its keys, tile by tile, newest first.
 //
-// Memory-bound: every key byte is read once, every value byte of a kept block once, and the aim is that the memory never rests. A
-// step scores one tile and adds the values of the tile before it, so that the value rows, which only the vote selects, can be
-// fetched while scores are computed, and the next key rows while values are added. Whole rows of the cache, all heads of the item
-// side by side, are fetched in order: on the machine measured 256 bytes of every 512 came at 3.5 GB/s a core, whole rows at 11.
+// Memory-bound: every key byte is read once, every value byte of a kept block once, and the aim is that the memory
+// never rests. A step scores one tile and adds the values of the tile before it, so that the value rows, which only the
+// vote selects, can be fetched while scores are computed, and the next key rows while values are added. Whole rows of
+// the cache, all heads of the item side by side, are fetched in order: on the machine measured 256 bytes of every 512
+// came at 3.5 GB/s a core, whole rows at 11.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -16,7 +17,8 @@ class DecodeFetch {
   DecodeFetch(const AttentionParams& p, int heads)
       : p_(p), heads_(heads), key_bytes_(heads * p.d * sizeof(T)), value_bytes_(p.dv * sizeof(T)) {}
 
-  /// `pending_values`: the tile whose values are to be added; `next_keys`: the tile after the one at hand. Either may be null.
+  /// `pending_values`: the tile whose values are to be added; `next_keys`: the tile after the one at hand. Either may
+  /// be null.
   void plan(const TileRows<T>* pending_values, const TileRows<T>* next_keys, DecodeHead<T>* const* head) {
     values_ = pending_values;
     next_keys_ = next_keys;
@@ -33,7 +35,8 @@ class DecodeFetch {
 
   // These must be inlined: g++ takes a function that only prefetches for one without effects and drops the call.
 
-  /// Some head uses a key: every heads-th time a row of kept values, and of the next keys where no value row gives the occasion.
+  /// Some head uses a key: every heads-th time a row of kept values, and of the next keys where no value row gives the
+  /// occasion.
   __attribute__((always_inline)) void while_scoring() {
     if (--wait_ >= 0) return;
     wait_ = heads_ - 1;
@@ -49,12 +52,13 @@ class DecodeFetch {
   __attribute__((always_inline)) void while_adding(int h, int b, int pass, int passes) const {
     if (!kept_by_all_[b] || next_keys_ == nullptr) return;
     const int turn = h * passes + pass, turns = heads_ * passes;
-    for (int j = kBlock * turn / turns; j < kBlock * (turn + 1) / turns; ++j) fetch(next_keys_->row[b * kBlock + j], key_bytes_);
+    for (int j = kBlock * turn / turns; j < kBlock * (turn + 1) / turns; ++j)
+      fetch(next_keys_->row[b * kBlock + j], key_bytes_);
   }
 
  private:
-  /// Into the second-level cache: through the first, the few outstanding misses it allows held decode to 7.7 GB/s a core instead of
-  /// 9.7 on the Xeon measured.
+  /// Into the second-level cache: through the first, the few outstanding misses it allows held decode to 7.7 GB/s a
+  /// core instead of 9.7 on the Xeon measured.
   __attribute__((always_inline)) static void fetch(const T* row, size_t bytes) {
     const char* line = reinterpret_cast<const char*>(row);
     for (size_t b = 0; b < bytes; b += kCacheLine) __builtin_prefetch(line + b, 0, 2);
@@ -78,12 +82,15 @@ class DecodeRun {
       : p_(p), item_(item), heads_(item.head_end - item.head_begin), fetch_(p, heads_) {
     const int rows = static_cast<int>(p.q_length(item.request)) * p.group;
     for (int h = 0; h < heads_; ++h) {
-      head_[h] = new (scratch) DecodeHead<T>(p, item, item.head_begin + h, reinterpret_cast<float*>(scratch + kHeadBytes));
+      head_[h] =
+          new (scratch) DecodeHead<T>(p, item, item.head_begin + h, reinterpret_cast<float*>(scratch + kHeadBytes));
       scratch += head_bytes(p, rows);
     }
   }
 
-  static int64_t scratch_bytes(const AttentionParams& p, int rows) { return decode_item_heads(p) * head_bytes(p, rows); }
+  static int64_t scratch_bytes(const AttentionParams& p, int rows) {
+    return decode_item_heads(p) * head_bytes(p, rows);
+  }
 
   void run() {
     if (!item_.newest_tile.empty()) locate_keys(keys_[0], item_.newest_tile);
@@ -127,7 +134,9 @@ class DecodeRun {
     return {item_.keys.begin > begin ? item_.keys.begin : begin, item_.keys.end < end ? item_.keys.end : end};
   }
 
-  void locate_keys(TileRows<T>& tile, KeyRange keys) const { locate(tile, p_.k, p_.k_page, p_.k_token, p_.k_head, keys); }
+  void locate_keys(TileRows<T>& tile, KeyRange keys) const {
+    locate(tile, p_.k, p_.k_page, p_.k_token, p_.k_head, keys);
+  }
 
   /// Fills in the rows of the tile that holds `keys`; walks the page table once per page.
   void locate(TileRows<T>& tile, const void* data, int64_t page_stride, int64_t token_stride, int64_t head_stride,

@@ -46,7 +46,8 @@ DecodeWorkspace plan_workspace(const AttentionParams& p, const CpuKernels& kerne
   w.first_item = cutter.take<int64_t>(p.batch + 1);
   w.first_partial = cutter.take<int64_t>(p.batch);
   w.partials = cutter.take<float>(partials);
-  w.scratch_bytes = (kernels.decode_scratch_bytes(p) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  w.scratch_bytes =
+      (kernels.decode_scratch_bytes(p) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
   w.scratch = cutter.take<char>(w.scratch_bytes * p.threads);
   w.bytes = cutter.bytes();
   return w;
@@ -54,11 +55,11 @@ DecodeWorkspace plan_workspace(const AttentionParams& p, const CpuKernels& kerne
 
 void order_requests(const AttentionParams& p, const DecodeWorkspace& w) {
   for (int b = 0; b < p.batch; ++b) w.order[b] = b;
-  std::sort(w.order, w.order + p.batch, [&](int a, int b) {
-    return p.kv_length(a) != p.kv_length(b) ? p.kv_length(a) > p.kv_length(b) : a < b;
-  });
+  std::sort(w.order, w.order + p.batch,
+            [&](int a, int b) { return p.kv_length(a) != p.kv_length(b) ? p.kv_length(a) > p.kv_length(b) : a < b; });
   w.first_item[0] = 0;
-  for (int i = 0; i < p.batch; ++i) w.first_item[i + 1] = w.first_item[i] + int64_t{splits_of(p, w.order[i])} * head_groups(p);
+  for (int i = 0; i < p.batch; ++i)
+    w.first_item[i + 1] = w.first_item[i] + int64_t{splits_of(p, w.order[i])} * head_groups(p);
   int64_t partial = 0;
   for (int b = 0; b < p.batch; ++b) {
     w.first_partial[b] = partial;
@@ -68,7 +69,8 @@ void order_requests(const AttentionParams& p, const DecodeWorkspace& w) {
 }
 
 float* partial_at(const AttentionParams& p, const DecodeWorkspace& w, int request, int head_kv, int part) {
-  return w.partials + w.first_partial[request] + (int64_t{head_kv} * splits_of(p, request) + part) * partial_floats(p, request);
+  return w.partials + w.first_partial[request] +
+         (int64_t{head_kv} * splits_of(p, request) + part) * partial_floats(p, request);
 }
 
 /// The keys that any query of the request sees.
@@ -89,7 +91,8 @@ DecodeItem item_at(const AttentionParams& p, const DecodeWorkspace& w, int64_t i
   const int part = static_cast<int>(in_request % splits), heads = decode_item_heads(p);
   const int head_begin = static_cast<int>(in_request / splits) * heads;
   const KeyRange keys = request_keys(p, request);
-  DecodeItem item{request, head_begin, std::min(head_begin + heads, p.heads_kv), decode_split(keys, splits, part), {}, nullptr, 0};
+  DecodeItem item{request, head_begin, std::min(head_begin + heads, p.heads_kv), decode_split(keys, splits, part), {},
+                  nullptr, 0};
   if (splits > 1) {
     item.partial = partial_at(p, w, request, head_begin, part);
     item.partial_head = splits * partial_floats(p, request);
@@ -102,7 +105,9 @@ DecodeItem item_at(const AttentionParams& p, const DecodeWorkspace& w, int64_t i
 
 }  // namespace
 
-size_t cpu_decode_workspace_bytes(const AttentionParams& p) { return plan_workspace(p, cpu_kernels(selected_isa())).bytes; }
+size_t cpu_decode_workspace_bytes(const AttentionParams& p) {
+  return plan_workspace(p, cpu_kernels(selected_isa())).bytes;
+}
 
 void cpu_decode(const AttentionParams& p) {
   const CpuKernels& kernels = cpu_kernels(selected_isa());

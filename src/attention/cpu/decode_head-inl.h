@@ -1,7 +1,8 @@
-// Decode, one KV head of an item: its rows (query tokens x query heads), their scores against a tile and the sums of its values.
+// Decode, one KV head of an item: its rows (query tokens x query heads), their scores against a tile and the sums of
+// its values.
 //
-// Elements lie in the vector lanes, so few rows still use whole vectors, and keys and values are read straight from the cache's own
-// type.
+// Elements lie in the vector lanes, so few rows still use whole vectors, and keys and values are read straight from the
+// cache's own type.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -16,8 +17,8 @@ LONGHAUL_INLINE int pair_lane(int e) {
   return std::is_same_v<T, Bf16> ? (e % 2) * kLanes + e / 2 : e;
 }
 
-/// Where a tile's rows lie: of the item's first head; the others' lie their head stride further. Rows outside `keys` repeat one
-/// inside: they may be read, what comes of them is not used.
+/// Where a tile's rows lie: of the item's first head; the others' lie their head stride further. Rows outside `keys`
+/// repeat one inside: they may be read, what comes of them is not used.
 template <class T>
 struct TileRows {
   int64_t begin = 0;
@@ -85,14 +86,17 @@ class DecodeHead {
     return (rows * row_floats + p.d + p.dv + 15) / 16 * 16;
   }
 
-  /// A part that is not the newest starts its reference from the newest tile of the whole request, `newest`; null otherwise.
+  /// A part that is not the newest starts its reference from the newest tile of the whole request, `newest`; null
+  /// otherwise.
   void start(const TileRows<T>* newest) {
     start_rows();
     if (LONGHAUL_MUTATE(6, newest != nullptr, false)) seed(*newest);
   }
 
   /// Scores of every row against the tile. Fetches ahead meanwhile.
-  void score(const TileRows<T>& tile, DecodeFetch<T>& fetch) { now_.uniform = score_tile(weights_[current_], tile, &fetch); }
+  void score(const TileRows<T>& tile, DecodeFetch<T>& fetch) {
+    now_.uniform = score_tile(weights_[current_], tile, &fetch);
+  }
 
   /// Votes, and turns the scores of kept blocks into weights. `always`: nothing may be skipped.
   void weigh(const TileRows<T>& tile, bool always) {
@@ -115,7 +119,8 @@ class DecodeHead {
     for (int i = 0; i < rows_; ++i) {
       const DecodeRow& row = row_[i];
       float* natural = line_;
-      if (item_.partial != nullptr) natural = item_.partial + (head_kv_ - item_.head_begin) * item_.partial_head + i * row_floats;
+      if (item_.partial != nullptr)
+        natural = item_.partial + (head_kv_ - item_.head_begin) * item_.partial_head + i * row_floats;
       const float* output = output_ + i * p_.dv;
       for (int c = 0; c < p_.dv; ++c) natural[c] = output[c / kPair * kPair + pair_lane<T>(c % kPair)];
       if (item_.partial != nullptr) {
@@ -128,7 +133,8 @@ class DecodeHead {
   }
 
  private:
-  // --- rows -----------------------------------------------------------------------------------------------------------
+  // --- rows
+  // -----------------------------------------------------------------------------------------------------------
 
   void start_rows() {
     const float scale = p_.scale * p_.k_scale_of(head_kv_) * (p_.soft_cap > 0 ? 1.0F / p_.soft_cap : kLog2E);
@@ -171,7 +177,8 @@ class DecodeHead {
     }
   }
 
-  // --- one tile -------------------------------------------------------------------------------------------------------
+  // --- one tile
+  // -------------------------------------------------------------------------------------------------------
 
   /// scores[row][64] in log2 units, -inf where not visible; true when every row sees all keys of the tile that exist.
   bool score_tile(float* scores, const TileRows<T>& tile, DecodeFetch<T>* fetch) {
@@ -239,11 +246,13 @@ class DecodeHead {
       }
       alignas(64) float sums[kLanes];
       store(sums, sum_each(acc));
-      for (int r = 0; r < kR; ++r) __builtin_memcpy(scores + (row + r) * kTile + key, sums + r * kKeys, kKeys * sizeof(float));
+      for (int r = 0; r < kR; ++r)
+        __builtin_memcpy(scores + (row + r) * kTile + key, sums + r * kKeys, kKeys * sizeof(float));
     }
   }
 
-  // --- votes and weights: decode_votes-inl.h --------------------------------------------------------------------------
+  // --- votes and weights: decode_votes-inl.h
+  // --------------------------------------------------------------------------
 
   void weigh_tile(float* scores, const TileRows<T>& tile, bool always);
   void statistics(DecodeRow& row, const float* scores, const TileRows<T>& tile) const;
@@ -254,13 +263,15 @@ class DecodeHead {
   void probe(const TileRows<T>& tile, uint32_t (&skipped)[kBlocks]) const;
   void carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]);
 
-  // --- values ---------------------------------------------------------------------------------------------------------
+  // --- values
+  // ---------------------------------------------------------------------------------------------------------
 
   void add_pending_values(const TileRows<T>& tile, DecodeFetch<T>& fetch) {
     const float* weights = weights_[current_ ^ 1];
     if (pending_.uniform) {
       int row = 0;
-      for (; row + 4 <= rows_; row += 4) add_rows<4>(weights, row, tile, tile.low(), tile.high(), row == 0 ? &fetch : nullptr);
+      for (; row + 4 <= rows_; row += 4)
+        add_rows<4>(weights, row, tile, tile.low(), tile.high(), row == 0 ? &fetch : nullptr);
       if (row + 2 <= rows_) {
         add_rows<2>(weights, row, tile, tile.low(), tile.high(), row == 0 ? &fetch : nullptr);
         row += 2;

@@ -1,5 +1,5 @@
-// Decode: which blocks of a tile the rows of a KV head drop together, the weights of the others, and what many λ at once would
-// have dropped.
+// Decode: which blocks of a tile the rows of a KV head drop together, the weights of the others, and what many λ at
+// once would have dropped.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN

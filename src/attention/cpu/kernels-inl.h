@@ -20,9 +20,12 @@ size_t prefill_bytes_by_mode(const AttentionParams& p) {
 template <int kD, int kDv>
 void prefill_by_mode(const AttentionParams& p, const PrefillItem& item, void* scratch) {
   switch (mode_of(p, item.request, item.head_kv)) {
-    case Mode::dense: return prefill_run<kD, kDv, Mode::dense>(p, item, scratch);
-    case Mode::skip: return prefill_run<kD, kDv, Mode::skip>(p, item, scratch);
-    case Mode::probe: return prefill_run<kD, kDv, Mode::probe>(p, item, scratch);
+    case Mode::dense:
+      return prefill_run<kD, kDv, Mode::dense>(p, item, scratch);
+    case Mode::skip:
+      return prefill_run<kD, kDv, Mode::skip>(p, item, scratch);
+    case Mode::probe:
+      return prefill_run<kD, kDv, Mode::probe>(p, item, scratch);
   }
 }
 
@@ -54,10 +57,14 @@ void decode_run(const AttentionParams& p, const DecodeItem& item, void* scratch)
 
 void decode_item(const AttentionParams& p, const DecodeItem& item, void* scratch) {
   switch (p.kv_dtype) {
-    case DType::f32: return decode_run<float>(p, item, scratch);
-    case DType::f16: return decode_run<F16>(p, item, scratch);
-    case DType::bf16: return decode_run<Bf16>(p, item, scratch);
-    default: return decode_run<F8E4M3>(p, item, scratch);
+    case DType::f32:
+      return decode_run<float>(p, item, scratch);
+    case DType::f16:
+      return decode_run<F16>(p, item, scratch);
+    case DType::bf16:
+      return decode_run<Bf16>(p, item, scratch);
+    default:
+      return decode_run<F8E4M3>(p, item, scratch);
   }
 }
 
@@ -87,8 +94,6 @@ void decode_merge(const AttentionParams& p, int request, int head_kv, const floa
 }  // namespace longhaul::LONGHAUL_ISA
 LONGHAUL_TARGET_END
 
-#define LONGHAUL_KERNEL_TABLE                                                                                     \
-  {                                                                                                               \
-    LONGHAUL_ISA::prefill_scratch_bytes, LONGHAUL_ISA::prefill_item, LONGHAUL_ISA::decode_scratch_bytes,          \
-        LONGHAUL_ISA::decode_item, LONGHAUL_ISA::decode_merge                                                     \
-  }
+#define LONGHAUL_KERNEL_TABLE                                                                           \
+  {LONGHAUL_ISA::prefill_scratch_bytes, LONGHAUL_ISA::prefill_item, LONGHAUL_ISA::decode_scratch_bytes, \
+   LONGHAUL_ISA::decode_item, LONGHAUL_ISA::decode_merge}

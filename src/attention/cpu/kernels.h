@@ -10,23 +10,24 @@
 
 namespace longhaul {
 
-/// One unit of prefill: all query heads of one KV head, over query rows [row_begin, row_end) of a request. The rows lie within
-/// prefill_item_positions() absolute positions from a multiple of it.
+/// One unit of prefill: all query heads of one KV head, over query rows [row_begin, row_end) of a request. The rows lie
+/// within prefill_item_positions() absolute positions from a multiple of it.
 struct PrefillItem {
   int request;
   int head_kv;
   int64_t row_begin, row_end;  // query index within the request
 };
 
-/// One unit of decode: all rows (query tokens x query heads) of some neighbouring KV heads over one part of the keys. The heads
-/// advance tile by tile together, because their keys share memory pages and prefetched lines; none sees another's state.
+/// One unit of decode: all rows (query tokens x query heads) of some neighbouring KV heads over one part of the keys.
+/// The heads advance tile by tile together, because their keys share memory pages and prefetched lines; none sees
+/// another's state.
 struct DecodeItem {
   int request;
   int head_begin, head_end;  // KV heads
   KeyRange keys;             // this part
   KeyRange newest_tile;      // seeds the reference; empty in the newest part, which computes it itself
-  float* partial;            // of head_begin: rows x (dv + 2) floats: output, maximum (log2 units), sum; nullptr: final output
-  int64_t partial_head;      // floats to the next head's
+  float* partial;  // of head_begin: rows x (dv + 2) floats: output, maximum (log2 units), sum; nullptr: final output
+  int64_t partial_head;  // floats to the next head's
 };
 
 struct CpuKernels {
@@ -36,7 +37,8 @@ struct CpuKernels {
   size_t (*decode_scratch_bytes)(const AttentionParams&);
   void (*decode_item)(const AttentionParams&, const DecodeItem&, void* scratch);
   /// Merges `parts` partial results, newest first, that lie `rows * (dv + 2)` floats apart, and writes the output.
-  void (*decode_merge)(const AttentionParams&, int request, int head_kv, const float* partials, int parts, void* scratch);
+  void (*decode_merge)(const AttentionParams&, int request, int head_kv, const float* partials, int parts,
+                       void* scratch);
 };
 
 const CpuKernels& cpu_kernels(Isa isa);

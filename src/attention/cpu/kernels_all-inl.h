@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "attention/cpu/kernels.h"
 #include "attention/cpu/item_heads.h"
+#include "attention/cpu/kernels.h"
 #include "attention/mask_layout.h"
 #include "core/mutation.h"
 #include "longhaul/dtype.h"
@@ -17,12 +17,12 @@
 #include "attention/cpu/math-inl.h"
 #include "attention/cpu/rows-inl.h"
 
-#include "attention/cpu/prefill_products-inl.h"
 #include "attention/cpu/prefill-inl.h"
+#include "attention/cpu/prefill_products-inl.h"
 #include "attention/cpu/prefill_votes-inl.h"
 
+#include "attention/cpu/decode-inl.h"
 #include "attention/cpu/decode_head-inl.h"
 #include "attention/cpu/decode_votes-inl.h"
-#include "attention/cpu/decode-inl.h"
 
 #include "attention/cpu/kernels-inl.h"

@@ -7,7 +7,8 @@ namespace longhaul::LONGHAUL_ISA {
 inline constexpr float kLog2E = 1.44269504088896340736F;
 inline constexpr float kInfinity = __builtin_inff();
 
-/// 2^x for x <= 127; 0 below -126.5; NaN stays NaN. Relative error < 1.2e-7: the polynomial is the Chebyshev fit of degree 6 on
+/// 2^x for x <= 127; 0 below -126.5; NaN stays NaN. Relative error < 1.2e-7: the polynomial is the Chebyshev fit of
+/// degree 6 on
 /// [-0.5, 0.5] with 2^0 = 1 exact.
 LONGHAUL_INLINE F exp2(F x) {
   x = max(set1(-127.0F), x);  // this operand order keeps NaN

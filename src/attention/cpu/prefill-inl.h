@@ -1,8 +1,8 @@
 // Prefill, one work item: the query heads of a KV head over up to 256 rows, key tiles newest first.
 //
-// Rows lie in the vector lanes: scores are S[key][row], so row maxima, exponentials, sums and votes need no operation across
-// lanes, keys and values are read as they lie (one scalar broadcast per FMA column), and a block of 16 keys can be left out of
-// P.V without disturbing the rest. A voting group is 16 rows x 16 keys. Scores are kept in log2 units.
+// Rows lie in the vector lanes: scores are S[key][row], so row maxima, exponentials, sums and votes need no operation
+// across lanes, keys and values are read as they lie (one scalar broadcast per FMA column), and a block of 16 keys can
+// be left out of P.V without disturbing the rest. A voting group is 16 rows x 16 keys. Scores are kept in log2 units.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -45,12 +45,16 @@ struct Group {
 template <int kD, int kDv, Mode kMode>
 class PrefillRun {
  public:
-  PrefillRun(const AttentionParams& p, const PrefillItem& item, float* scratch) : p_(p), item_(item) { lay_out(scratch); }
+  PrefillRun(const AttentionParams& p, const PrefillItem& item, float* scratch) : p_(p), item_(item) {
+    lay_out(scratch);
+  }
 
   static size_t scratch_floats(const AttentionParams& p) {
     const size_t groups = max_groups(p);
-    const size_t group_floats = (kD + kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
-    return kTile * (kRowStride<kD> + kRowStride<kDv>) + kTogether * sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
+    const size_t group_floats =
+        (kD + kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
+    return kTile * (kRowStride<kD> + kRowStride<kDv>)+kTogether * sizeof(TileScores) / sizeof(float) +
+           groups * group_floats + kDv + kD;
   }
 
   void run() {
@@ -86,7 +90,8 @@ class PrefillRun {
     pool_ = scratch + kD + kDv;
   }
 
-  // --- groups ---------------------------------------------------------------------------------------------------------
+  // --- groups
+  // ---------------------------------------------------------------------------------------------------------
 
   void make_groups() {
     const int64_t kv_length = p_.kv_length(item_.request);
@@ -154,7 +159,8 @@ class PrefillRun {
     }
   }
 
-  // --- one tile -------------------------------------------------------------------------------------------------------
+  // --- one tile
+  // -------------------------------------------------------------------------------------------------------
 
   void visit_tile(int64_t tile, KeyRange keys) {
     const int64_t begin = tile * kTile;
@@ -252,7 +258,8 @@ class PrefillRun {
 
   bool block_visible(const Group& g, int b) const {
     const int64_t begin = tile_begin_ + b * kBlock;
-    return g.keys.begin < begin + kBlock && g.keys.end > begin && begin < tile_keys_.end && begin + kBlock > tile_keys_.begin;
+    return g.keys.begin < begin + kBlock && g.keys.end > begin && begin < tile_keys_.end &&
+           begin + kBlock > tile_keys_.begin;
   }
 
   void cap_scores() {
@@ -260,7 +267,8 @@ class PrefillRun {
     for (int i = 0; i < kTile * kRows; i += kLanes) store(tile_->scores + i, tanh(load(tile_->scores + i)) * to_log2);
   }
 
-  /// Fills `mask`; false when every row that exists sees the whole tile (then only the mask's rows that do not exist matter).
+  /// Fills `mask`; false when every row that exists sees the whole tile (then only the mask's rows that do not exist
+  /// matter).
   bool make_mask(const Group& g, TileMask& mask) const {
     const int64_t kv_length = p_.kv_length(item_.request);
     bool partial = tile_keys_.begin != tile_begin_ || tile_keys_.end != tile_begin_ + kTile;
@@ -294,7 +302,8 @@ class PrefillRun {
           F s = load(at);
           if constexpr (kPartial) {
             const F key = set1(static_cast<float>(j));
-            const M visible = operator_and(less_equal(load(mask.low + r * kLanes), key), less(key, load(mask.high + r * kLanes)));
+            const M visible =
+                operator_and(less_equal(load(mask.low + r * kLanes), key), less(key, load(mask.high + r * kLanes)));
             if constexpr (kMode != Mode::dense) bad[r] = fma(select(visible, s, zero()), zero(), bad[r]);
             s = select(visible, s, set1(-kInfinity));
             store(at, s);
@@ -335,7 +344,8 @@ class PrefillRun {
     for (int r = 0; r < kVecs; ++r) store(g.sum + r * kLanes, sum[r]);
   }
 
-  // --- values ---------------------------------------------------------------------------------------------------------
+  // --- values
+  // ---------------------------------------------------------------------------------------------------------
 
   /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
   bool read_values(const KeptBlocks& kept) {
@@ -383,7 +393,8 @@ class PrefillRun {
           const int first = addend.kept.block[i] * kBlock;
           for (int j = first; j < first + kBlock; ++j) {
             const int64_t key = tile_begin_ + j;
-            if (key >= keys.begin && key < keys.end) sum += addend.weights[j * kRows + r] * values_[j * kRowStride<kDv> + c];
+            if (key >= keys.begin && key < keys.end)
+              sum += addend.weights[j * kRows + r] * values_[j * kRowStride<kDv> + c];
           }
         }
         g.output[c * kRows + r] = sum;
@@ -397,7 +408,8 @@ class PrefillRun {
     int64_t bytes = 0;
     for (int b = 0; b < kBlocks; ++b) {
       const int64_t begin = tile_begin_ + b * kBlock, end = begin + kBlock;
-      const int64_t keys = (end < tile_keys_.end ? end : tile_keys_.end) - (begin > tile_keys_.begin ? begin : tile_keys_.begin);
+      const int64_t keys =
+          (end < tile_keys_.end ? end : tile_keys_.end) - (begin > tile_keys_.begin ? begin : tile_keys_.begin);
       if (!values_read_[b] && keys > 0) bytes += keys * kDv * static_cast<int64_t>(dtype_size(p_.kv_dtype));
     }
     const int64_t share = bytes / p_.group;
@@ -408,20 +420,22 @@ class PrefillRun {
 
   int64_t* counter(int head, int kind) const { return p_.counters + head * p_.counters_head + kind * p_.counters_kind; }
 
-  // --- votes ----------------------------------------------------------------------------------------------------------
+  // --- votes
+  // ----------------------------------------------------------------------------------------------------------
 
   struct Reference;
   Reference make_reference(const Group& g, const F (&tile_max)[kVecs], const F (&joined)[kVecs]) const;
   F margin(const Reference& reference, int b, int r) const;
   M abstains(const Group& g, const TileMask& mask, bool partial, int b, int r) const;
-  void drop_blocks(const Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs], const F (&joined)[kVecs],
-                   KeptBlocks& kept) const;
+  void drop_blocks(const Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
+                   const F (&joined)[kVecs], KeptBlocks& kept) const;
   int64_t visible_scores(const Group& g, const TileMask& mask, bool partial, int b) const;
   void record(Group& g, const TileMask& mask, bool partial, const KeptBlocks& kept);
   void probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs], const F (&joined)[kVecs],
              Addend& addend);
 
-  // --- output ---------------------------------------------------------------------------------------------------------
+  // --- output
+  // ---------------------------------------------------------------------------------------------------------
 
   void finish_group(Group& g) {
     const int64_t offset = p_.kv_length(item_.request) - p_.q_length(item_.request);

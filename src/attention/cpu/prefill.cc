@@ -32,7 +32,8 @@ PrefillWorkspace plan_workspace(const AttentionParams& p, const CpuKernels& kern
   WorkspaceCutter cutter(p.workspace);
   PrefillWorkspace w{};
   w.first_item = cutter.take<int64_t>(p.batch + 1);
-  w.scratch_bytes = (kernels.prefill_scratch_bytes(p) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  w.scratch_bytes =
+      (kernels.prefill_scratch_bytes(p) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
   w.scratch = cutter.take<char>(w.scratch_bytes * p.threads);
   w.bytes = cutter.bytes();
   return w;
@@ -52,7 +53,9 @@ PrefillItem item_at(const AttentionParams& p, const PrefillWorkspace& w, int64_t
 
 }  // namespace
 
-size_t cpu_prefill_workspace_bytes(const AttentionParams& p) { return plan_workspace(p, cpu_kernels(selected_isa())).bytes; }
+size_t cpu_prefill_workspace_bytes(const AttentionParams& p) {
+  return plan_workspace(p, cpu_kernels(selected_isa())).bytes;
+}
 
 void cpu_prefill(const AttentionParams& p) {
   const CpuKernels& kernels = cpu_kernels(selected_isa());

@@ -1,8 +1,9 @@
-// Prefill: the two matrix products of a tile, S = K.Q^T and O = O * rescale + V^T.P^T, for one voting group or for kTogether at once.
+// Prefill: the two matrix products of a tile, S = K.Q^T and O = O * rescale + V^T.P^T, for one voting group or for
+// kTogether at once.
 //
-// Each FMA multiplies one broadcast element of K or V with 16 rows. With 8 lanes a group of 16 rows uses a broadcast twice; with 16
-// lanes only once, and two loads a cycle for two FMAs leave nothing to spare, so there two groups share it. A group's bits do not
-// depend on its company: its sums run in the same order either way.
+// Each FMA multiplies one broadcast element of K or V with 16 rows. With 8 lanes a group of 16 rows uses a broadcast
+// twice; with 16 lanes only once, and two loads a cycle for two FMAs leave nothing to spare, so there two groups share
+// it. A group's bits do not depend on its company: its sums run in the same order either way.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -11,13 +12,13 @@ namespace longhaul::LONGHAUL_ISA {
 inline constexpr int kRows = 16;  // rows of a voting group
 inline constexpr int kVecs = kRows / kLanes;
 static_assert(kRows == kCpuPrefill.group_rows);
-// Floats from one key's (value's) row to the next. Without the 64 bytes of padding the rows of a tile, 512 bytes apart, would share
-// 8 of a 32 KB cache's 64 sets.
+// Floats from one key's (value's) row to the next. Without the 64 bytes of padding the rows of a tile, 512 bytes apart,
+// would share 8 of a 32 KB cache's 64 sets.
 template <int kD>
 inline constexpr int kRowStride = kD + 16;
 
-/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride], for the groups in the bits of
-/// kUse; a[group] holds 16 rows for each k.
+/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride], for the groups in
+/// the bits of kUse; a[group] holds 16 rows for each k.
 template <int kN, int kColumnStride, int kG, int kUse>
 LONGHAUL_INLINE void outer_products(const float* const (&a)[kG], const float* b, int64_t b_k, int count,
                                     F (&acc)[kN][kG * kVecs]) {
@@ -41,7 +42,8 @@ LONGHAUL_INLINE void outer_products(const float* const (&a)[kG], const float* b,
 
 /// Scores of kN keys from `key` on.
 template <int kN, int kD, int kG>
-LONGHAUL_INLINE void score_columns(const float* const (&query)[kG], const float* keys, int key, float* const (&scores)[kG]) {
+LONGHAUL_INLINE void score_columns(const float* const (&query)[kG], const float* keys, int key,
+                                   float* const (&scores)[kG]) {
   F acc[kN][kG * kVecs];
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
@@ -52,10 +54,11 @@ LONGHAUL_INLINE void score_columns(const float* const (&query)[kG], const float*
     for (int r = 0; r < kG * kVecs; ++r) store(scores[r / kVecs] + (key + n) * kRows + r % kVecs * kLanes, acc[n][r]);
 }
 
-/// Scores of a whole tile. Not inlined, as add_values(): once per head size instead of once per mode and head size, a third of the
-/// compile time.
+/// Scores of a whole tile. Not inlined, as add_values(): once per head size instead of once per mode and head size, a
+/// third of the compile time.
 template <int kD, int kG>
-__attribute__((noinline)) void score_tile(const float* const (&query)[kG], const float* keys, float* const (&scores)[kG]) {
+__attribute__((noinline)) void score_tile(const float* const (&query)[kG], const float* keys,
+                                          float* const (&scores)[kG]) {
   constexpr int kN = kColumns / kG;
   int key = 0;
   for (; key + kN <= kTile; key += kN) score_columns<kN, kD, kG>(query, keys, key, scores);
@@ -78,7 +81,8 @@ struct Addend {
 
 /// kN columns of the output from `column` on; use[b]: bit g, group g keeps block b.
 template <int kN, int kDv, int kG>
-LONGHAUL_INLINE void add_columns(const Addend (&group)[kG], const int (&use)[kBlocks], const float* values, int column) {
+LONGHAUL_INLINE void add_columns(const Addend (&group)[kG], const int (&use)[kBlocks], const float* values,
+                                 int column) {
   F acc[kN][kG * kVecs];
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n) {

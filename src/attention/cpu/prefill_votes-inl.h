@@ -6,8 +6,10 @@ namespace longhaul::LONGHAUL_ISA {
 
 /// What the rows of a group compare a block's maximum with, as a threshold test `margin < limit`.
 ///   rule max: margin = block_max - reference          limit = log2 λ
-///   rule sum: margin = 2^(block_max - base) / reference,  limit = λ, where reference = kept mass so far and the tile's maximum
-/// A NaN margin never passes: that is how scores that are not finite keep their block and rows that met one keep everything.
+///   rule sum: margin = 2^(block_max - base) / reference,  limit = λ, where reference = kept mass so far and the tile's
+///   maximum
+/// A NaN margin never passes: that is how scores that are not finite keep their block and rows that met one keep
+/// everything.
 template <int kD, int kDv, Mode kMode>
 struct PrefillRun<kD, kDv, kMode>::Reference {
   bool sum_rule;
@@ -17,8 +19,8 @@ struct PrefillRun<kD, kDv, kMode>::Reference {
 };
 
 template <int kD, int kDv, Mode kMode>
-auto PrefillRun<kD, kDv, kMode>::make_reference(const Group& g, const F (&tile_max)[kVecs], const F (&joined)[kVecs]) const
-    -> Reference {
+auto PrefillRun<kD, kDv, kMode>::make_reference(const Group& g, const F (&tile_max)[kVecs],
+                                                const F (&joined)[kVecs]) const -> Reference {
   Reference ref;
   ref.sum_rule = p_.rule == SkipRule::sum;
   M bad_somewhere[kVecs];
@@ -69,12 +71,14 @@ M PrefillRun<kD, kDv, kMode>::abstains(const Group& g, const TileMask& mask, boo
   }
   alignas(64) static constexpr float kRow[kRows] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const F row = load(kRow + r * kLanes);
-  return operator_or(less(row, set1(static_cast<float>(g.begin))), less_equal(set1(static_cast<float>(LONGHAUL_MUTATE(4, g.end, g.end - 1))), row));
+  return operator_or(less(row, set1(static_cast<float>(g.begin))),
+                     less_equal(set1(static_cast<float>(LONGHAUL_MUTATE(4, g.end, g.end - 1))), row));
 }
 
 template <int kD, int kDv, Mode kMode>
-void PrefillRun<kD, kDv, kMode>::drop_blocks(const Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
-                                             const F (&joined)[kVecs], KeptBlocks& kept) const {
+void PrefillRun<kD, kDv, kMode>::drop_blocks(const Group& g, const TileMask& mask, bool partial,
+                                             const F (&tile_max)[kVecs], const F (&joined)[kVecs],
+                                             KeptBlocks& kept) const {
   const Reference ref = make_reference(g, tile_max, joined);
   const F limit = set1(ref.sum_rule ? g.lambda : LONGHAUL_MUTATE(3, g.log2_lambda, g.log2_lambda + 4));
   int count = 0;
@@ -95,7 +99,8 @@ int64_t PrefillRun<kD, kDv, kMode>::visible_scores(const Group& g, const TileMas
   int64_t count = 0;
   for (int r = g.begin; r < g.end; ++r) {
     const int low = static_cast<int>(mask.low[r]) > b * kBlock ? static_cast<int>(mask.low[r]) : b * kBlock;
-    const int high = static_cast<int>(mask.high[r]) < (b + 1) * kBlock ? static_cast<int>(mask.high[r]) : (b + 1) * kBlock;
+    const int high =
+        static_cast<int>(mask.high[r]) < (b + 1) * kBlock ? static_cast<int>(mask.high[r]) : (b + 1) * kBlock;
     if (high > low) count += high - low;
   }
   return count;
@@ -119,8 +124,8 @@ void PrefillRun<kD, kDv, kMode>::record(Group& g, const TileMask& mask, bool par
   }
 }
 
-/// The dense step, and beside it the votes under every probed λ. Under rule max the running maximum does not depend on λ, since a
-/// skipped block never holds it; under rule sum each λ carries its own kept mass.
+/// The dense step, and beside it the votes under every probed λ. Under rule max the running maximum does not depend on
+/// λ, since a skipped block never holds it; under rule sum each λ carries its own kept mass.
 template <int kD, int kDv, Mode kMode>
 void PrefillRun<kD, kDv, kMode>::probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
                                        const F (&joined)[kVecs], Addend& addend) {

@@ -28,7 +28,9 @@ LONGHAUL_INLINE Mode mode_of(const AttentionParams& p, int request, int head_kv)
 }
 
 /// log2 of a λ that the host has checked; -inf for 0.
-LONGHAUL_INLINE float log2_lambda(float lambda) { return lambda > 0 ? static_cast<float>(std::log2(double{lambda})) : -kInfinity; }
+LONGHAUL_INLINE float log2_lambda(float lambda) {
+  return lambda > 0 ? static_cast<float>(std::log2(double{lambda})) : -kInfinity;
+}
 
 template <class T>
 LONGHAUL_INLINE void read_elements(const T* from, int d, float* to) {
@@ -38,10 +40,14 @@ LONGHAUL_INLINE void read_elements(const T* from, int d, float* to) {
 /// One row of d elements as fp32.
 LONGHAUL_INLINE void read_row(const void* data, DType dtype, int64_t offset, int d, float* to) {
   switch (dtype) {
-    case DType::f32: return read_elements(static_cast<const float*>(data) + offset, d, to);
-    case DType::f16: return read_elements(static_cast<const F16*>(data) + offset, d, to);
-    case DType::bf16: return read_elements(static_cast<const Bf16*>(data) + offset, d, to);
-    default: return read_elements(static_cast<const F8E4M3*>(data) + offset, d, to);
+    case DType::f32:
+      return read_elements(static_cast<const float*>(data) + offset, d, to);
+    case DType::f16:
+      return read_elements(static_cast<const F16*>(data) + offset, d, to);
+    case DType::bf16:
+      return read_elements(static_cast<const Bf16*>(data) + offset, d, to);
+    default:
+      return read_elements(static_cast<const F8E4M3*>(data) + offset, d, to);
   }
 }
 
@@ -85,7 +91,8 @@ LONGHAUL_INLINE RowEnd end_row(const AttentionParams& p, int head, float max, fl
 }
 
 /// Output and log-sum-exp of one row; `output` is scaled in place.
-LONGHAUL_INLINE void write_result(const AttentionParams& p, int64_t token, int head, float* output, float max, float sum) {
+LONGHAUL_INLINE void write_result(const AttentionParams& p, int64_t token, int head, float* output, float max,
+                                  float sum) {
   const RowEnd end = end_row(p, head, max, sum);
   const float factor = end.factor * p.v_scale_of(head / p.group);
   for (int c = 0; c < p.dv; ++c) output[c] = end.empty ? 0.0F : output[c] * factor;

@@ -88,14 +88,15 @@ LONGHAUL_INLINE F load(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(re
 LONGHAUL_INLINE F load(const F8E4M3* p) {
   const __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   const __m128i magnitude = _mm_and_si128(x, _mm_set1_epi16(0x7f));
-  const __m128i half = _mm_or_si128(_mm_slli_epi16(_mm_and_si128(x, _mm_set1_epi16(0x80)), 8), _mm_slli_epi16(magnitude, 7));
+  const __m128i half =
+      _mm_or_si128(_mm_slli_epi16(_mm_and_si128(x, _mm_set1_epi16(0x80)), 8), _mm_slli_epi16(magnitude, 7));
   const __m256i nan = _mm256_cvtepi16_epi32(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)));
   const F value = _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0F));
   return _mm256_or_ps(value, _mm256_castsi256_ps(nan));  // all bits set is a NaN
 }
 
-/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart with one
-/// operation each.
+/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart
+/// with one operation each.
 template <class T>
 LONGHAUL_INLINE void load_pair(const T* p, F& first, F& second) {
   first = load(p);

@@ -1,7 +1,7 @@
 // Sixteen fp32 lanes: AVX-512 F, BW, DQ, VL. The same vocabulary as simd_avx2.h and simd_portable.h.
 //
-// Its bf16 dot product (vdpbf16ps) is not used: on the Xeon measured it reaches half the flops of fp32 FMA, and rounding the
-// probabilities to bf16 costs accuracy besides (bench/results).
+// Its bf16 dot product (vdpbf16ps) is not used: on the Xeon measured it reaches half the flops of fp32 FMA, and
+// rounding the probabilities to bf16 costs accuracy besides (bench/results).
 #pragma once
 
 #include <immintrin.h>
@@ -12,9 +12,10 @@
 
 #define LONGHAUL_ISA avx512
 #ifdef __clang__
-#define LONGHAUL_TARGET_BEGIN                                                                                          \
-  _Pragma(                                                                                                             \
-      "clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c\"))), apply_to = function)")
+#define LONGHAUL_TARGET_BEGIN                                                                                         \
+  _Pragma(                                                                                                            \
+      "clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c\"))), apply_to " \
+      "= function)")
 #define LONGHAUL_TARGET_END _Pragma("clang attribute pop")
 #else
 #define LONGHAUL_TARGET_BEGIN \
@@ -28,7 +29,8 @@ namespace longhaul::LONGHAUL_ISA {
 using F = __m512;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
-// Accumulators of the outer products: row vectors x columns = 24. Two voting groups share each broadcast (prefill_products-inl.h).
+// Accumulators of the outer products: row vectors x columns = 24. Two voting groups share each broadcast
+// (prefill_products-inl.h).
 inline constexpr int kColumns = 24;
 inline constexpr int kTogether = 2;
 inline constexpr int kDecodeAccumulators = 16;
@@ -83,20 +85,22 @@ LONGHAUL_INLINE F load(const Bf16* p) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
-LONGHAUL_INLINE F load(const F16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+LONGHAUL_INLINE F load(const F16* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 /// e4m3 through binary16: the same fields three exponent-bias steps apart (x 256), which keeps subnormals exact.
 LONGHAUL_INLINE F load(const F8E4M3* p) {
   const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m256i magnitude = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
-  const __m256i half =
-      _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x80)), 8), _mm256_slli_epi16(magnitude, 7));
+  const __m256i half = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x80)), 8),
+                                       _mm256_slli_epi16(magnitude, 7));
   const M nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
   const F value = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0F));
   return _mm512_mask_blend_ps(nan, value, _mm512_set1_ps(__builtin_nanf("")));
 }
 
-/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart with one
-/// operation each.
+/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart
+/// with one operation each.
 template <class T>
 LONGHAUL_INLINE void load_pair(const T* p, F& first, F& second) {
   first = load(p);

@@ -1,4 +1,5 @@
-// Four fp32 lanes in the compilers' own vector types: any processor. The same vocabulary as simd_avx2.h and simd_avx512.h.
+// Four fp32 lanes in the compilers' own vector types: any processor. The same vocabulary as simd_avx2.h and
+// simd_avx512.h.
 #pragma once
 
 #include <cmath>
@@ -69,7 +70,9 @@ LONGHAUL_INLINE float max_lanes(F x) {
 }
 
 /// Lane i of the result is the sum of all lanes of x[i].
-LONGHAUL_INLINE F sum_each(const F (&x)[kLanes]) { return F{sum_lanes(x[0]), sum_lanes(x[1]), sum_lanes(x[2]), sum_lanes(x[3])}; }
+LONGHAUL_INLINE F sum_each(const F (&x)[kLanes]) {
+  return F{sum_lanes(x[0]), sum_lanes(x[1]), sum_lanes(x[2]), sum_lanes(x[3])};
+}
 
 // kLanes elements in memory order.
 LONGHAUL_INLINE F load(const Bf16* p) {
@@ -79,11 +82,12 @@ LONGHAUL_INLINE F load(const F16* p) {
   return F{f16_to_float(p[0].bits), f16_to_float(p[1].bits), f16_to_float(p[2].bits), f16_to_float(p[3].bits)};
 }
 LONGHAUL_INLINE F load(const F8E4M3* p) {
-  return F{f8e4m3_to_float(p[0].bits), f8e4m3_to_float(p[1].bits), f8e4m3_to_float(p[2].bits), f8e4m3_to_float(p[3].bits)};
+  return F{f8e4m3_to_float(p[0].bits), f8e4m3_to_float(p[1].bits), f8e4m3_to_float(p[2].bits),
+           f8e4m3_to_float(p[3].bits)};
 }
 
-/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart (as with
-/// AVX2, so that one order serves all).
+/// 2 x kLanes elements in the order of pair_lane(): memory order, except bf16, whose even and odd elements come apart
+/// (as with AVX2, so that one order serves all).
 template <class T>
 LONGHAUL_INLINE void load_pair(const T* p, F& first, F& second) {
   first = load(p);
