@@ -151,11 +151,15 @@ def checkpoint_json():
 
 def longhaul_yaml():
     phase = (
-        "  rule: max\n  key_test: exact\n  order: newest_first\n  geometry: {tile_keys: 64, block_keys: 16, group_rows: 16}\n"
+        "  rule: max\n  key_test: exact\n  order: newest_first\n"
+        "  geometry: {tile_keys: 64, block_keys: 16, group_rows: 16}\n"
         "  target_sparsity: 0.5\n  fitted_target_sparsity: [0.1, 0.9]\n  fitted_context_length: [2048.0, 8192.0]\n"
     )
     law = "  law: {alpha: 1.25, beta: 2.5, exponent: 0.4}\n"
-    over = "  overrides:\n    - {layer: 3, coefficient: 12.5, exponent: 1.0}\n    - {layer: 3, head: 1, coefficient: 0.0, exponent: 1.0}\n"
+    over = (
+        "  overrides:\n    - {layer: 3, coefficient: 12.5, exponent: 1.0}\n"
+        "    - {layer: 3, head: 1, coefficient: 0.0, exponent: 1.0}\n"
+    )
     head = 'version: 1\nmodel: "m \\"x\\""\nsamples: "s"\n'
     save(
         "longhaul_yaml",

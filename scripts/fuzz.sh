@@ -17,7 +17,7 @@ done
 compiler=${CXX_FUZZ:-clang++}
 command -v "$compiler" >/dev/null || die "$compiler is not installed; fuzzing needs clang (set CXX_FUZZ to name another)"
 
-build=build-fuzz
+build="build-fuzz"
 cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DLONGHAUL_BUILD_FUZZERS=ON -DLONGHAUL_BUILD_TESTS=OFF \
   -DLONGHAUL_BUILD_CLI=OFF >/dev/null
 ninja -C "$build" fuzzers >/dev/null || ninja -C "$build" fuzzers
