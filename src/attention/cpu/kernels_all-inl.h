@@ -17,12 +17,15 @@
 #include "attention/cpu/math-inl.h"
 #include "attention/cpu/rows-inl.h"
 
-#include "attention/cpu/prefill-inl.h"
+// Each needs those above it: the blank lines keep the formatter from sorting them.
 #include "attention/cpu/prefill_products-inl.h"
+
+#include "attention/cpu/prefill-inl.h"
 #include "attention/cpu/prefill_votes-inl.h"
 
-#include "attention/cpu/decode-inl.h"
 #include "attention/cpu/decode_head-inl.h"
+
+#include "attention/cpu/decode-inl.h"
 #include "attention/cpu/decode_votes-inl.h"
 
 #include "attention/cpu/kernels-inl.h"
