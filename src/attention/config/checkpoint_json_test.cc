@@ -64,7 +64,7 @@ TEST(CheckpointJson, RoundTripKeepsTheFittedRange) {
 }
 
 TEST(CheckpointJson, EachMistakeGivesOneSentence) {
-  const std::pair<std::string, const char*> cases[] = {
+  const std::pair<std::string, std::string> cases[] = {
       {"", "the JSON is broken at byte"},
       {"{", "the JSON is broken at byte"},
       {"[]", "the file is a list; it must be a map"},
@@ -100,6 +100,8 @@ TEST(CheckpointJson, EachMistakeGivesOneSentence) {
       {group(R"j(, "ignore": [1])j"), "ignore[0] is 1; it must be a string"},
       {group(R"j(, "disabled_until_timestep": null)j"), "is empty; it must be a number"},
       {std::string(200000, '['), "the nesting is deeper than 16 levels"},
+      // A long foreign name is cut between characters.
+      {group(", \"" + std::string(79, 'x') + "\xC3\xA9y\": 1"), "'" + std::string(79, 'x') + "…'"},
       {std::string(2 << 20, ' '), "at most 1048576 are read"},
   };
   for (const auto& [text, part] : cases) {
