@@ -57,9 +57,9 @@ std::string heads_text(const Activations& data) {
 std::string provenance(const Activations& data) {
   return fmt::format(
       "{} (weights {}) reading {}, {} tokens; layers {}, {}, with {} query heads a KV head, head size {}, {}",
-      metadata_or(data, "model", "unnamed model"), quantization(data), metadata_or(data, "text", "an unnamed text"),
-      data.tokens(), join(data.layers()), heads_text(data), data.group(), data.d(),
-      dtype_name(data.args().query.dtype));
+      metadata_or(data, "model", "unnamed model"), metadata_or(data, "weights", "of unstated precision"),
+      metadata_or(data, "text", "an unnamed text"), data.tokens(), join(data.layers()), heads_text(data), data.group(),
+      data.d(), dtype_name(data.args().query.dtype));
 }
 
 StudyInput prefill_input(const Activations& data, const PrefillSample& sample, const DemoOptions& options,
