@@ -35,7 +35,7 @@ struct Group {
   int64_t* probe_skipped;
   alignas(64) float max[kRows], sum[kRows];
   float* query;      // [d][16], scaled
-  float* output;     // [dv][16]
+  float* output;     // at output_index()
   float* probe_sum;  // [probes][16], kept sum under each λ (rule sum)
 
   bool row_exists(int r) const { return r >= begin && r < end; }
@@ -206,17 +206,15 @@ class PrefillRun {
       scores[i] = tiles_[i].scores;
     }
     score_tile<kD, kG>(query, keys_, scores);
-    Addend addend[kG];
-    int adding = 0;
     for (int i = 0; i < kG; ++i) {
-      weigh(*g[i], tiles_[i], addend[i]);
-      adding += addend[i].kept.count > 0 ? 1 : 0;
-    }
-    bool care = false;
-    for (int i = 0; i < kG; ++i) care = read_values(addend[i].kept) || care;
-    if (adding == kG && !care) return add_values<kDv, kG>(addend, values_);
-    for (int i = 0; i < kG; ++i) {
-      if (addend[i].kept.count > 0) add_alone(*g[i], addend[i]);
+      Addend addend;
+      weigh(*g[i], tiles_[i], addend);
+      if (addend.kept.count == 0) continue;  // nothing of this tile joins the result
+      if (read_values(addend.kept)) {
+        add_values_row_by_row(*g[i], addend);
+      } else {
+        add_values<kDv>(addend, values_);
+      }
     }
   }
 
@@ -250,7 +248,7 @@ class PrefillRun {
     addend.output = g.output;
     if constexpr (kMode == Mode::probe) {
       probe(g, mask, partial, tile_max, joined, addend);
-    } else if (kept.count > 0) {  // otherwise nothing of this tile joins the result
+    } else if (kept.count > 0) {
       weigh_kept(g, joined, addend);
     }
     g.first = false;
@@ -372,14 +370,6 @@ class PrefillRun {
     values_bad_[b] = any(is_nan(bad));
   }
 
-  void add_alone(Group& g, const Addend& addend) {
-    bool care = false;
-    for (int i = 0; i < addend.kept.count; ++i) care = care || values_bad_[addend.kept.block[i]];
-    if (care) return add_values_row_by_row(g, addend);
-    const Addend alone[1] = {addend};
-    add_values<kDv, 1>(alone, values_);
-  }
-
   /// A weight of 0 times a value that is not finite is NaN: rows that do not see that key must not meet it.
   void add_values_row_by_row(Group& g, const Addend& addend) {
     alignas(64) float factor[kRows];
@@ -388,7 +378,7 @@ class PrefillRun {
     for (int r = g.begin; r < g.end; ++r) {
       const KeyRange keys = visible_keys(g.position + r, kv_length, p_.causal, p_.window_left);
       for (int c = 0; c < kDv; ++c) {
-        float sum = g.output[c * kRows + r] * factor[r];
+        float sum = g.output[output_index<kDv>(r, c)] * factor[r];
         for (int i = 0; i < addend.kept.count; ++i) {
           const int first = addend.kept.block[i] * kBlock;
           for (int j = first; j < first + kBlock; ++j) {
@@ -397,7 +387,7 @@ class PrefillRun {
               sum += addend.weights[j * kRows + r] * values_[j * kRowStride<kDv> + c];
           }
         }
-        g.output[c * kRows + r] = sum;
+        g.output[output_index<kDv>(r, c)] = sum;
       }
     }
   }
@@ -441,7 +431,7 @@ class PrefillRun {
     const int64_t offset = p_.kv_length(item_.request) - p_.q_length(item_.request);
     for (int r = g.begin; r < g.end; ++r) {
       const int64_t token = p_.cu_q[item_.request] + (g.position + r - offset);
-      for (int c = 0; c < kDv; ++c) row_[c] = g.output[c * kRows + r];
+      for (int c = 0; c < kDv; ++c) row_[c] = g.output[output_index<kDv>(r, c)];
       write_result(p_, token, g.head, row_, g.max[r], g.sum[r]);
     }
     if (p_.counters != nullptr) {

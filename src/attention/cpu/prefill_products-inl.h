@@ -1,9 +1,9 @@
-// Prefill: the two matrix products of a tile, S = K.Q^T and O = O * rescale + V^T.P^T, for one voting group or for
-// kTogether at once.
+// Prefill: the two matrix products of a tile, S = K.Q^T and O = O * rescale + P.V.
 //
-// Each FMA multiplies one broadcast element of K or V with 16 rows. With 8 lanes a group of 16 rows uses a broadcast
-// twice; with 16 lanes only once, and two loads a cycle for two FMAs leave nothing to spare, so there two groups share
-// it. A group's bits do not depend on its company: its sums run in the same order either way.
+// Each FMA multiplies a broadcast element with a vector, and a broadcast is a load. With 8 lanes a group of 16 rows uses the
+// broadcast of a key or value element twice. With 16 lanes it would use it once, and two loads a cycle for two FMAs leave nothing to
+// spare (227 instead of 273 GFLOP/s on two Xeon cores). So there two groups are scored together, and P.V, whose blocks the groups
+// keep each for itself, has elements in the lanes instead of rows: 8 broadcast weights x 2 vectors of values.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -17,24 +17,20 @@ static_assert(kRows == kCpuPrefill.group_rows);
 template <int kD>
 inline constexpr int kRowStride = kD + 16;
 
-/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride], for the groups in
-/// the bits of kUse; a[group] holds 16 rows for each k.
-template <int kN, int kColumnStride, int kG, int kUse>
+/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride]; a[group] holds 16 rows for
+/// each k.
+template <int kN, int kColumnStride, int kG>
 LONGHAUL_INLINE void outer_products(const float* const (&a)[kG], const float* b, int64_t b_k, int count,
                                     F (&acc)[kN][kG * kVecs]) {
   for (int k = 0; k < count; ++k) {
     F rows[kG * kVecs];
 #pragma GCC unroll 8
-    for (int r = 0; r < kG * kVecs; ++r) {
-      if ((kUse >> (r / kVecs) & 1) != 0) rows[r] = load(a[r / kVecs] + k * kRows + r % kVecs * kLanes);
-    }
+    for (int r = 0; r < kG * kVecs; ++r) rows[r] = load(a[r / kVecs] + k * kRows + r % kVecs * kLanes);
 #pragma GCC unroll 32
     for (int n = 0; n < kN; ++n) {
       const F column = set1(b[n * kColumnStride]);
 #pragma GCC unroll 8
-      for (int r = 0; r < kG * kVecs; ++r) {
-        if ((kUse >> (r / kVecs) & 1) != 0) acc[n][r] = fma(column, rows[r], acc[n][r]);
-      }
+      for (int r = 0; r < kG * kVecs; ++r) acc[n][r] = fma(column, rows[r], acc[n][r]);
     }
     b += b_k;
   }
@@ -48,7 +44,7 @@ LONGHAUL_INLINE void score_columns(const float* const (&query)[kG], const float*
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
     for (int r = 0; r < kG * kVecs; ++r) acc[n][r] = zero();
-  outer_products<kN, kRowStride<kD>, kG, (1 << kG) - 1>(query, keys + key * kRowStride<kD>, 1, kD, acc);
+  outer_products<kN, kRowStride<kD>, kG>(query, keys + key * kRowStride<kD>, 1, kD, acc);
 #pragma GCC unroll 32
   for (int n = 0; n < kN; ++n)
     for (int r = 0; r < kG * kVecs; ++r) store(scores[r / kVecs] + (key + n) * kRows + r % kVecs * kLanes, acc[n][r]);
@@ -75,52 +71,77 @@ struct KeptBlocks {
 struct Addend {
   KeptBlocks kept;
   const float* weights;  // [64][16]
-  float* output;         // [dv][16]
+  float* output;         // at output_index()
   F rescale[kVecs];      // of the output before
 };
 
-/// kN columns of the output from `column` on; use[b]: bit g, group g keeps block b.
-template <int kN, int kDv, int kG>
-LONGHAUL_INLINE void add_columns(const Addend (&group)[kG], const int (&use)[kBlocks], const float* values,
-                                 int column) {
-  F acc[kN][kG * kVecs];
+/// Where a group keeps element c of row r's output: rows in the lanes, as the scores, or elements in the lanes.
+template <int kDv>
+LONGHAUL_INLINE int output_index(int r, int c) {
+  return kElementsInLanes ? r * kDv + c : c * kRows + r;
+}
+
+/// Rows in the lanes: kN columns of the output from `column` on.
+template <int kN, int kDv>
+LONGHAUL_INLINE void add_columns(const Addend& group, const float* values, int column) {
+  float* output = group.output + column * kRows;
+  F acc[kN][kVecs];
 #pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n) {
-    for (int r = 0; r < kG * kVecs; ++r) {
-      const float* at = group[r / kVecs].output + (column + n) * kRows + r % kVecs * kLanes;
-      acc[n][r] = load(at) * group[r / kVecs].rescale[r % kVecs];
-    }
-  }
-  for (int b = kBlocks - 1; b >= 0; --b) {
-    const float* block = values + b * kBlock * kRowStride<kDv> + column;
-    const float* weights[kG];
-    for (int g = 0; g < kG; ++g) weights[g] = group[g].weights + b * kBlock * kRows;
-    if (use[b] == (1 << kG) - 1) {
-      outer_products<kN, 1, kG, (1 << kG) - 1>(weights, block, kRowStride<kDv>, kBlock, acc);
-    } else if constexpr (kG == 2) {
-      if (use[b] == 1) outer_products<kN, 1, kG, 1>(weights, block, kRowStride<kDv>, kBlock, acc);
-      if (use[b] == 2) outer_products<kN, 1, kG, 2>(weights, block, kRowStride<kDv>, kBlock, acc);
-    }
+  for (int n = 0; n < kN; ++n)
+    for (int r = 0; r < kVecs; ++r) acc[n][r] = load(output + n * kRows + r * kLanes) * group.rescale[r];
+  for (int i = 0; i < group.kept.count; ++i) {
+    const int key = group.kept.block[i] * kBlock;
+    const float* weights[1] = {group.weights + key * kRows};
+    outer_products<kN, 1, 1>(weights, values + key * kRowStride<kDv> + column, kRowStride<kDv>, kBlock, acc);
   }
 #pragma GCC unroll 32
-  for (int n = 0; n < kN; ++n) {
-    for (int r = 0; r < kG * kVecs; ++r) {
-      store(group[r / kVecs].output + (column + n) * kRows + r % kVecs * kLanes, acc[n][r]);
+  for (int n = 0; n < kN; ++n)
+    for (int r = 0; r < kVecs; ++r) store(output + n * kRows + r * kLanes, acc[n][r]);
+}
+
+/// Elements in the lanes: rows [row, row + 8) x 2 vectors of elements from `column` on.
+template <int kDv>
+LONGHAUL_INLINE void add_rows(const Addend& group, const float (&rescale)[kRows], const float* values, int row, int column) {
+  constexpr int kHalf = kRows / 2;
+  float* output = group.output + row * kDv + column;
+  F acc[kHalf][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < kHalf; ++r) {
+    for (int n = 0; n < 2; ++n) acc[r][n] = load(output + r * kDv + n * kLanes) * set1(rescale[row + r]);
+  }
+  for (int i = 0; i < group.kept.count; ++i) {
+    const int key = group.kept.block[i] * kBlock;
+    const float* value = values + key * kRowStride<kDv> + column;
+    const float* weight = group.weights + key * kRows + row;
+    for (int k = 0; k < kBlock; ++k, value += kRowStride<kDv>, weight += kRows) {
+      const F v[2] = {load(value), load(value + kLanes)};
+#pragma GCC unroll 8
+      for (int r = 0; r < kHalf; ++r) {
+        const F w = set1(weight[r]);
+        acc[r][0] = fma(w, v[0], acc[r][0]);
+        acc[r][1] = fma(w, v[1], acc[r][1]);
+      }
     }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kHalf; ++r) {
+    for (int n = 0; n < 2; ++n) store(output + r * kDv + n * kLanes, acc[r][n]);
   }
 }
 
-template <int kDv, int kG>
-__attribute__((noinline)) void add_values(const Addend (&group)[kG], const float* values) {
-  static_assert(kG <= 2);
-  int use[kBlocks] = {};
-  for (int g = 0; g < kG; ++g) {
-    for (int i = 0; i < group[g].kept.count; ++i) use[group[g].kept.block[i]] |= 1 << g;
+template <int kDv>
+__attribute__((noinline)) void add_values(const Addend& group, const float* values) {
+  if constexpr (kElementsInLanes) {
+    alignas(64) float rescale[kRows];
+    for (int r = 0; r < kVecs; ++r) store(rescale + r * kLanes, group.rescale[r]);
+    for (int column = 0; column < kDv; column += 2 * kLanes) {
+      for (int row = 0; row < kRows; row += kRows / 2) add_rows<kDv>(group, rescale, values, row, column);
+    }
+  } else {
+    int column = 0;
+    for (; column + kColumns <= kDv; column += kColumns) add_columns<kColumns, kDv>(group, values, column);
+    if constexpr (kDv % kColumns > 0) add_columns<kDv % kColumns, kDv>(group, values, column);
   }
-  constexpr int kN = kColumns / kG;
-  int column = 0;
-  for (; column + kN <= kDv; column += kN) add_columns<kN, kDv, kG>(group, use, values, column);
-  if constexpr (kDv % kN > 0) add_columns<kDv % kN, kDv, kG>(group, use, values, column);
 }
 
 }  // namespace longhaul::LONGHAUL_ISA

@@ -26,6 +26,7 @@ inline constexpr int kLanes = 8;
 // Accumulators of the outer products: 2 row vectors x 6 columns, 2 rows and 1 broadcast fill 15 of 16 registers.
 inline constexpr int kColumns = 6;
 inline constexpr int kTogether = 1;
+inline constexpr bool kElementsInLanes = false;  // of P.V in prefill
 inline constexpr int kDecodeAccumulators = 8;
 
 LONGHAUL_INLINE F zero() { return _mm256_setzero_ps(); }

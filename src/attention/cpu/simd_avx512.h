@@ -33,6 +33,7 @@ inline constexpr int kLanes = 16;
 // (prefill_products-inl.h).
 inline constexpr int kColumns = 24;
 inline constexpr int kTogether = 2;
+inline constexpr bool kElementsInLanes = true;  // of P.V in prefill
 inline constexpr int kDecodeAccumulators = 16;
 
 LONGHAUL_INLINE F zero() { return _mm512_setzero_ps(); }

@@ -24,6 +24,7 @@ inline constexpr int kColumns = 6;  // 4 row vectors x 6 columns, 4 rows and 1 b
 inline constexpr int kColumns = 2;  // 4 x 2, 4 and 1 in 16
 #endif
 inline constexpr int kTogether = 1;
+inline constexpr bool kElementsInLanes = false;  // of P.V in prefill
 inline constexpr int kDecodeAccumulators = 8;
 
 LONGHAUL_INLINE F zero() { return F{0, 0, 0, 0}; }
