@@ -216,8 +216,7 @@ static void compare_with_reference(Problem* p, int32_t phase) {
   double lse[kRows];
   int64_t reference_counters[kHeadsQ * 4];
   lh_reference_args reference;
-  double worst = 0;
-  double worst_lse = 0;
+  int wrong = 0;
   EXPECT(lh_reference_args_init(&reference, sizeof(reference)) == LH_OK);
   reference.phase = phase;
   reference.output = output;
@@ -227,15 +226,15 @@ static void compare_with_reference(Problem* p, int32_t phase) {
   reference.counters = reference_counters;
   reference.counters_count = counters;
   EXPECT(lh_reference_attention(&p->args, &reference) == LH_OK);
+  /* Values below 1 in magnitude, float sums of 64 products and 130 keys: some dozen roundings of 2^-24. NaN is wrong.
+   */
   for (int i = 0; i < kOutputs; ++i) {
-    worst = fmax(worst, fabs(output[i] - (double)p->output[i]));
+    wrong += !(fabs(output[i] - (double)p->output[i]) < 1e-5);
   }
   for (int i = 0; i < kRows; ++i) {
-    worst_lse = fmax(worst_lse, fabs(lse[i] - (double)p->lse[i]));
+    wrong += !(fabs(lse[i] - (double)p->lse[i]) < 1e-4);
   }
-  /* Values below 1 in magnitude, float sums of 64 products and 130 keys: some dozen roundings of 2^-24. */
-  EXPECT(worst < 1e-5);
-  EXPECT(worst_lse < 1e-4);
+  EXPECT(wrong == 0);
   for (size_t i = 0; i < counters; i += 4) { /* visible and skipped scores; bytes depend on who shares a read */
     EXPECT(reference_counters[i] == p->counters[i] && reference_counters[i + 1] == p->counters[i + 1]);
   }
