@@ -45,10 +45,9 @@ struct DecodeRow {
   float rescale;        // of the output before the pending tile joins
   bool poisoned;        // has met NaN or +inf, in the tile at hand or before: keeps everything
   // Of the tile at hand.
+  int from, to;  // the keys it sees
   float tile_max;
-  float block_max[kBlocks];
-  bool block_seen[kBlocks];  // the row sees a key of the block
-  bool block_bad[kBlocks];   // and a score that is not finite among them
+  float threshold;
 };
 
 /// What the rows of a head keep of a tile.
@@ -255,12 +254,14 @@ class DecodeHead {
   // --------------------------------------------------------------------------
 
   void weigh_tile(float* scores, const TileRows<T>& tile, bool always);
-  void statistics(DecodeRow& row, const float* scores, const TileRows<T>& tile) const;
-  bool row_keeps(const DecodeRow& row, int b, float lambda, float log2_lambda, float reference_sum) const;
+  void measure(DecodeRow& row, const float* scores, const TileRows<T>& tile) const;
+  bool sees(const DecodeRow& row, int b) const;
+  float threshold(const DecodeRow& row, float lambda, float log2_lambda, float reference_sum) const;
+  bool keeps(const DecodeRow& row, const float* scores, int b, float threshold) const;
   void add_weights(DecodeRow& row, float* scores) const;
-  int64_t visible_scores(const TileRows<T>& tile, int b) const;
+  int64_t visible_scores(int b) const;
   void record(const TileRows<T>& tile, const bool (&visible)[kBlocks]) const;
-  void probe(const TileRows<T>& tile, uint32_t (&skipped)[kBlocks]) const;
+  void probe(const float* tile_scores, uint32_t (&skipped)[kBlocks]) const;
   void carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]);
 
   // --- values

@@ -7,74 +7,79 @@ namespace longhaul::LONGHAUL_ISA {
 
 template <class T>
 void DecodeHead<T>::weigh_tile(float* scores, const TileRows<T>& tile, bool always) {
-  for (int i = 0; i < rows_; ++i) statistics(row_[i], scores + i * kTile, tile);
   const bool may_skip = mode_of(p_, item_.request, head_kv_) == Mode::skip && LONGHAUL_MUTATE(7, !always, true);
+  for (int i = 0; i < rows_; ++i) {
+    DecodeRow& row = row_[i];
+    measure(row, scores + i * kTile, tile);
+    if (may_skip) row.threshold = threshold(row, row.lambda, row.log2_lambda, row.reference_sum);
+  }
   bool visible[kBlocks];
   now_.any = false;
   for (int b = 0; b < kBlocks; ++b) {
     visible[b] = false;
     now_.kept[b] = false;
-    for (int i = 0; i < rows_; ++i) {
-      const DecodeRow& row = row_[i];
-      if (!row.block_seen[b]) continue;
+    for (int i = 0; i < rows_ && !now_.kept[b]; ++i) {
+      if (!sees(row_[i], b)) continue;
       visible[b] = true;
-      if (!may_skip || row_keeps(row, b, row.lambda, row.log2_lambda, row.reference_sum)) {
-        now_.kept[b] = true;
-        break;
-      }
+      now_.kept[b] = !may_skip || keeps(row_[i], scores + i * kTile, b, row_[i].threshold);
     }
     now_.any = now_.any || now_.kept[b];
   }
   if (p_.counters != nullptr || p_.skip_mask != nullptr) record(tile, visible);
   uint32_t probe_skipped[kBlocks] = {};
-  if (p_.probes > 0 && !always) probe(tile, probe_skipped);
+  if (p_.probes > 0 && !always) probe(scores, probe_skipped);
   if (!now_.any) return;
   for (int i = 0; i < rows_; ++i) add_weights(row_[i], scores + i * kTile);
   if (p_.probes > 0) carry_probe_sums(scores, probe_skipped);
 }
 
-/// Maxima of the tile and its blocks over the keys the row sees, and where a score is not finite.
+/// The tile's largest score, and whether the row meets NaN or +inf. Keys that the row does not see hold -inf.
 template <class T>
-void DecodeHead<T>::statistics(DecodeRow& row, const float* scores, const TileRows<T>& tile) const {
-  int from, to;
-  seen_in_tile(row, tile, from, to);
-  row.tile_max = -kInfinity;
-  for (int b = 0; b < kBlocks; ++b) {
-    const int low = from > b * kBlock ? from : b * kBlock;
-    const int high = to < (b + 1) * kBlock ? to : (b + 1) * kBlock;
-    float block_max = -kInfinity, bad = 0;
-    if (high - low == kBlock) {
-      F m = set1(-kInfinity), product = zero();
-      for (int j = low; j < high; j += kLanes) {
-        const F s = load(scores + j);
-        m = max(s, m);
-        product = fma(s, zero(), product);
-      }
-      block_max = max_lanes(m);
-      bad = any(is_nan(product)) ? 1.0F : 0.0F;
-    } else {
-      for (int j = low; j < high; ++j) {
-        block_max = scores[j] > block_max ? scores[j] : block_max;
-        if (!(scores[j] > -kInfinity && scores[j] < kInfinity)) bad = 1;
-      }
-    }
-    row.block_seen[b] = high > low;
-    row.block_max[b] = block_max;
-    row.block_bad[b] = bad != 0;
-    row.tile_max = block_max > row.tile_max ? block_max : row.tile_max;
-    for (int j = low; j < high && row.block_bad[b]; ++j) row.poisoned = row.poisoned || !(scores[j] < kInfinity);
+void DecodeHead<T>::measure(DecodeRow& row, const float* scores, const TileRows<T>& tile) const {
+  seen_in_tile(row, tile, row.from, row.to);
+  F m = set1(-kInfinity), product = zero();
+  for (int j = 0; j < kTile; j += kLanes) {
+    const F s = load(scores + j);
+    m = max(s, m);
+    product = fma(s, zero(), product);  // NaN where a score is not finite
   }
+  row.tile_max = max_lanes(m);
+  if (!any(is_nan(product))) return;
+  for (int j = row.from; j < row.to; ++j) row.poisoned = row.poisoned || !(scores[j] < kInfinity);
 }
 
-/// One row's veto. A reference that is not finite never votes to skip.
 template <class T>
-bool DecodeHead<T>::row_keeps(const DecodeRow& row, int b, float lambda, float log2_lambda, float reference_sum) const {
-  if (row.block_bad[b] || row.poisoned) return true;
+bool DecodeHead<T>::sees(const DecodeRow& row, int b) const {
+  return row.from < row.to && row.from < (b + 1) * kBlock && row.to > b * kBlock;
+}
+
+/// The row drops a block iff all scores it sees there lie below this. Nothing lies below -inf: so it is for λ = 0, for a row that
+/// has met NaN or +inf, and where nothing has been seen yet.
+template <class T>
+float DecodeHead<T>::threshold(const DecodeRow& row, float lambda, float log2_lambda, float reference_sum) const {
   const float joined = row.tile_max > row.max ? row.tile_max : row.max;
-  if (!(joined > -kInfinity)) return true;
-  if (p_.rule == SkipRule::max) return !(row.block_max[b] - joined < log2_lambda);
+  if (row.poisoned || !(joined > -kInfinity && joined < kInfinity)) return -kInfinity;
+  if (p_.rule == SkipRule::max) return joined + log2_lambda;
   const float reference = reference_sum * std::exp2(row.max - joined) + std::exp2(row.tile_max - joined);
-  return !(std::exp2(row.block_max[b] - joined) / reference < lambda);
+  return joined + std::log2(lambda * reference);
+}
+
+/// One row's veto: a score it sees in the block reaches the threshold or is not finite.
+template <class T>
+bool DecodeHead<T>::keeps(const DecodeRow& row, const float* scores, int b, float threshold) const {
+  const int low = row.from > b * kBlock ? row.from : b * kBlock;
+  const int high = row.to < (b + 1) * kBlock ? row.to : (b + 1) * kBlock;
+  if (high - low == kBlock) {
+    for (int j = low; j < high; j += kLanes) {
+      const F s = load(scores + j);
+      if (!all(operator_and(less(s, set1(threshold)), less(set1(-kInfinity), s)))) return true;
+    }
+    return false;
+  }
+  for (int j = low; j < high; ++j) {
+    if (!(scores[j] < threshold && scores[j] > -kInfinity)) return true;
+  }
+  return false;
 }
 
 /// Turns the kept blocks' scores into weights and joins their sum.
@@ -101,12 +106,11 @@ void DecodeHead<T>::add_weights(DecodeRow& row, float* scores) const {
 }
 
 template <class T>
-int64_t DecodeHead<T>::visible_scores(const TileRows<T>& tile, int b) const {
+int64_t DecodeHead<T>::visible_scores(int b) const {
   int64_t count = 0;
   for (int i = 0; i < rows_; ++i) {
-    int from, to;
-    seen_in_tile(row_[i], tile, from, to);
-    const int low = from > b * kBlock ? from : b * kBlock, high = to < (b + 1) * kBlock ? to : (b + 1) * kBlock;
+    const int low = row_[i].from > b * kBlock ? row_[i].from : b * kBlock;
+    const int high = row_[i].to < (b + 1) * kBlock ? row_[i].to : (b + 1) * kBlock;
     if (high > low) count += high - low;
   }
   return count;
@@ -118,7 +122,7 @@ void DecodeHead<T>::record(const TileRows<T>& tile, const bool (&visible)[kBlock
   int64_t seen = 0, skipped = 0, unread = 0;
   for (int b = 0; b < kBlocks; ++b) {
     if (!visible[b]) continue;
-    const int64_t scores = visible_scores(tile, b);
+    const int64_t scores = visible_scores(b);
     seen += scores;
     if (!now_.kept[b]) {
       const int low = tile.low() > b * kBlock ? tile.low() : b * kBlock;
@@ -140,16 +144,18 @@ void DecodeHead<T>::record(const TileRows<T>& tile, const bool (&visible)[kBlock
 
 /// Bit n of skipped[b]: λ n drops block b.
 template <class T>
-void DecodeHead<T>::probe(const TileRows<T>& tile, uint32_t (&skipped)[kBlocks]) const {
+void DecodeHead<T>::probe(const float* tile_scores, uint32_t (&skipped)[kBlocks]) const {
   int64_t* counts = p_.probe_skipped + int64_t{head_kv_} * p_.probes;
   for (int b = 0; b < kBlocks; ++b) {
     if (!now_.kept[b]) continue;  // no row sees it
-    const int64_t scores = visible_scores(tile, b);
+    const int64_t scores = visible_scores(b);
     for (int n = 0; n < p_.probes; ++n) {
       const float lambda = p_.probe_lambdas[n];
       bool keep = false;
       for (int i = 0; i < rows_ && !keep; ++i) {
-        keep = row_[i].block_seen[b] && row_keeps(row_[i], b, lambda, log2_lambda(lambda), probe_sum_[n * rows_ + i]);
+        if (!sees(row_[i], b)) continue;
+        const float limit = threshold(row_[i], lambda, log2_lambda(lambda), probe_sum_[n * rows_ + i]);
+        keep = keeps(row_[i], tile_scores + i * kTile, b, limit);
       }
       if (keep) continue;
       skipped[b] |= 1U << n;
@@ -165,7 +171,7 @@ void DecodeHead<T>::carry_probe_sums(const float* scores, const uint32_t (&skipp
     float block_sum[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
       block_sum[b] = 0;
-      if (!row_[i].block_seen[b]) continue;
+      if (!sees(row_[i], b)) continue;
       F sum = zero();
       for (int j = b * kBlock; j < (b + 1) * kBlock; j += kLanes) sum = sum + load(scores + i * kTile + j);
       block_sum[b] = sum_lanes(sum);
