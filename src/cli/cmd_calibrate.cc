@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 
 #include "cli/attention_flags.h"
 #include "cli/calibration.h"
@@ -21,7 +22,7 @@ struct CalibrateOptions {
               transformers_model;
   double target = 0.5, target_decode = 0;
   std::vector<float> lambdas;
-  bool keep_exponent = false;
+  std::optional<double> exponent;
   int threads = 0;
 };
 
@@ -60,7 +61,7 @@ CalibrationReport run_calibration(const std::vector<CalibrationSample>& samples,
   decider.threads = options.threads;
   settings.decider = decider;
   if (!options.lambdas.empty()) settings.lambdas = options.lambdas;
-  settings.fit_exponent = !options.keep_exponent;
+  settings.exponent = options.exponent;
   if (!decider.oracle && options.granularity == "layer") settings.granularity = Granularity::layer;
   if (!decider.oracle && options.granularity == "head") settings.granularity = Granularity::head;
   Progress bar(label, 1);
@@ -101,7 +102,8 @@ void print_report(const CalibrationReport& report) {
   say("Sparsity at each lambda:\n{}", sparsity_table(report));
   say("Lambda for each sparsity, at the longest context:\n{}", lambda_table(report));
   say("fit: {} ({} points, residual {:.2f} in ln lambda){}", law_text(report.law.law), report.law.quality.points,
-      report.law.quality.residual, report.law.exponent_fitted ? "" : "; lengths too alike to fit the exponent");
+      report.law.quality.residual,
+      report.law.exponent_fitted ? "" : "; the exponent was given, or the lengths are too alike to fit it");
   say("compatible form: factor = {:.4g} * exp({:.4g} * sparsity), lambda = factor / L\n", report.scale_factor.a,
       report.scale_factor.b);
   say("On samples that were not fitted:\n{}", held_out_table(report, false));
@@ -198,8 +200,12 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
   command->add_option("--lambdas", options->lambdas, "Lambdas to measure, ascending (default: 24 from 1e-6 to 0.99)")
       ->delimiter(',')
       ->check(number_from(1e-38, 1));
-  command->add_flag("--keep-exponent", options->keep_exponent,
-                    "Keep the published law, lambda = factor / L, instead of fitting the exponent of L");
+  command
+      ->add_option("--exponent", options->exponent,
+                   "lambda falls as L^-X: 1 is the published law, about 0.5 keeps the error alike at every length "
+                   "(default: fitted, so that the sparsity is alike)")
+      ->type_name("X")
+      ->check(number_from(0, 10));
   command->add_option("--name", options->model_name, "The model's name, for the settings file")->type_name("TEXT");
   command->add_option("--out", options->out, "Longhaul's settings")->type_name("FILE.yaml");
   command

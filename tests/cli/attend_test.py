@@ -46,7 +46,7 @@ class Results(AttendTest):
 
     def test_skipping_counts_and_mask_agree(self):
         _, out, text = self.attend(
-            self.write(qkv(160, query_scale=12.0)), "--lambda", "0.05", "--skip-mask", "--json", self.path("r.json")
+            self.write(qkv(160, query_scale=4.0)), "--lambda", "0.05", "--skip-mask", "--json", self.path("r.json")
         )
         result = self.read_json("r.json")
         self.assertGreater(result["sparsity"], 0.05)
@@ -56,7 +56,7 @@ class Results(AttendTest):
         self.assertIn(f"{100 * skipped / visible:.1f} %", text)
 
     def test_the_oracle_agrees_and_prints_the_differences(self):
-        source = self.write(qkv(160, query_scale=12.0))
+        source = self.write(qkv(160, query_scale=4.0))
         for options in [
             (),
             ("--lambda", "0.05"),
@@ -70,14 +70,14 @@ class Results(AttendTest):
             )
             difference = self.read_json("r.json")["difference"]
             self.assertLess(difference["relative_rms"], 1e-5, options)
-            self.assertTrue(difference["counters_equal"], options)
+            self.assertTrue(difference["scores_equal"], options)
             self.assertEqual(difference["mask_blocks_differing"], 0, options)
             self.assertIn("kernel against oracle", text)
             self.assertIn("oracle", metadata["source"])
             self.assertEqual(out["dropped_mass"][1], [4, 160])
 
     def test_the_published_order_and_voting_group(self):
-        source = self.write(qkv(512, query_scale=12.0))
+        source = self.write(qkv(512, query_scale=4.0))
         published = ["--order", "ascending", "--group-rows", "64", "--block-keys", "128", "--tile-keys", "128"]
         metadata, out, text = self.attend(source, "--lambda", "0.2", "--reference", "--skip-mask", *published)
         self.assertEqual(
@@ -87,7 +87,7 @@ class Results(AttendTest):
         self.assertIn("visits or votes otherwise", text)
 
     def test_threads_do_not_change_the_bits(self):
-        source = self.write(qkv(130, dtype="BF16", query_scale=10.0))
+        source = self.write(qkv(130, dtype="BF16", query_scale=4.0))
         for threads in (1, 2, 5):
             self.attend(source, "--lambda", "0.02", "--threads", threads, out=f"{threads}.safetensors")
         one, two, five = (read_safetensors(self.path(f"{n}.safetensors"))[1] for n in (1, 2, 5))
@@ -152,7 +152,7 @@ class Inputs(AttendTest):
 
     def test_lambda_and_sinks_from_the_file(self):
         tensors = dict(
-            qkv(160, query_scale=12.0),
+            qkv(160, query_scale=4.0),
             sinks=("F32", [4], [0.0, 1.0, 2.0, 3.0]),
             **{"lambda": ("F32", [1, 4], [0.0, 0.1, 0.1, 0.1])},
         )
@@ -162,7 +162,7 @@ class Inputs(AttendTest):
         self.assertGreater(min(by_head[1:]), 0)
 
     def test_a_scale_factor_is_divided_by_the_context_length(self):
-        source = self.write(qkv(160, query_scale=12.0))
+        source = self.write(qkv(160, query_scale=4.0))
         _, factor, _ = self.attend(source, "--scale-factor", "8", out="a.safetensors")
         _, plain, _ = self.attend(source, "--lambda", "0.05", out="b.safetensors")
         self.assertEqual(factor["output"], plain["output"])
@@ -172,7 +172,7 @@ class Inputs(AttendTest):
 
 class Configurations(AttendTest):
     def test_a_file_of_tensorrt_llm(self):
-        source = self.write(qkv(160, query_scale=12.0))
+        source = self.write(qkv(160, query_scale=4.0))
         with open(self.path("trt.yaml"), "w", encoding="utf-8") as file:
             file.write("sparse_attention_config:\n  algorithm: skip_softmax\n  threshold_scale_factor: 8\n")
         _, out, _ = self.attend(source, "--config", self.path("trt.yaml"), out="a.safetensors")
@@ -235,7 +235,7 @@ class BadFiles(AttendTest):
     def test_tensors_that_do_not_fit(self):
         good = qkv(8)
         changes = {
-            "value.*not": {"value": None},
+            "no tensor 'value'": {"value": None},
             "query": {"query": ("F32", [8 * 4, 64], good["query"][2])},
             "key": {"key": ("BF16", [8, 2, 64], good["key"][2])},
             "heads": {

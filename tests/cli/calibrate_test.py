@@ -12,7 +12,7 @@ class Calibrate(ProgramTest):
         self.capture = self.path("capture.safetensors")
         tensors = {}
         for layer in (0, 3):
-            tensors.update(qkv(1024, heads_q=2, heads_kv=1, prefix=f"layer.{layer}.", query_scale=8.0))
+            tensors.update(qkv(1024, heads_q=2, heads_kv=1, prefix=f"layer.{layer}.", query_scale=4.0, run=64))
         write_safetensors(self.capture, tensors)
 
     def test_both_phases_and_all_files(self):
@@ -47,7 +47,7 @@ class Calibrate(ProgramTest):
         self.assertAlmostEqual(self.read_json("r.json")["sparsity"], 0.4, delta=0.08)
 
     def test_held_out_files(self):
-        write_safetensors(self.path("other.safetensors"), qkv(768, heads_q=2, heads_kv=1, query_scale=8.0))
+        write_safetensors(self.path("other.safetensors"), qkv(768, heads_q=2, heads_kv=1, query_scale=4.0, run=64))
         self.fine(
             *("calibrate", "--qkv", self.capture, "--held-out", self.path("other.safetensors")),
             *("--phase", "decode", "--rule", "sum", "--json", self.path("r.json")),

@@ -11,12 +11,14 @@ class Demo(ProgramTest):
     def test_table_picture_and_json(self):
         tensors = {}
         for layer in (2, 9):
-            tensors.update(qkv(1024, heads_q=2, heads_kv=1, dtype="BF16", prefix=f"layer.{layer}.", query_scale=8.0))
+            tensors.update(
+                qkv(1024, heads_q=2, heads_kv=1, dtype="BF16", prefix=f"layer.{layer}.", query_scale=4.0, run=64)
+            )
         os.makedirs(self.path("data"))
         write_safetensors(
             self.path("data/a.safetensors"),
             tensors,
-            {"model": "Toy", "model.quantization": "Q9 (random)", "text": "Noise; made up"},
+            {"model": "Toy", "weights": "drawn at random", "text": "Noise"},
         )
         text = self.fine(
             "demo",
@@ -30,7 +32,7 @@ class Demo(ProgramTest):
             self.path("demo.json"),
         )
         for words in [
-            "Toy (weights quantised Q9) reading Noise, 1024 tokens; layers 2 and 9",
+            "Toy (weights drawn at random) reading Noise, 1024 tokens; layers 2 and 9",
             "PREFILL",
             "DECODE",
             "published order",

@@ -110,12 +110,25 @@ def normal(count, seed, scale=1.0):
     return [scale * generator.gauss(0, 1) for _ in range(count)]
 
 
-def qkv(tokens=96, heads_q=4, heads_kv=2, d=64, kv_tokens=None, dtype="F32", prefix="", query_scale=4.0):
-    """Random query, key and value; a large query scale makes some blocks worth skipping."""
+def runs(tokens, heads, d, seed, scale=1.0, length=16):
+    """Rows [tokens, heads, d] that `length` neighbours nearly share: some blocks of scores are high, some low."""
+    generator = random.Random(seed)
+    rows = [[0.0] * d for _ in range(heads)]
+    values = []
+    for token in range(tokens):
+        for head in range(heads):
+            if token % length == 0:
+                rows[head] = [generator.gauss(0, 1) for _ in range(d)]
+            values += [scale * (x + generator.gauss(0, 0.1)) for x in rows[head]]
+    return values
+
+
+def qkv(tokens=96, heads_q=4, heads_kv=2, d=64, kv_tokens=None, dtype="F32", prefix="", query_scale=4.0, run=16):
+    """Query, key and value drawn at random; a large query scale makes some blocks worth skipping."""
     kv_tokens = kv_tokens or tokens
     return {
-        prefix + "query": (dtype, [tokens, heads_q, d], normal(tokens * heads_q * d, 1, query_scale)),
-        prefix + "key": (dtype, [kv_tokens, heads_kv, d], normal(kv_tokens * heads_kv * d, 2)),
+        prefix + "query": (dtype, [tokens, heads_q, d], runs(tokens, heads_q, d, 1, query_scale, run)),
+        prefix + "key": (dtype, [kv_tokens, heads_kv, d], runs(kv_tokens, heads_kv, d, 2, 1.0, run)),
         prefix + "value": (dtype, [kv_tokens, heads_kv, d], normal(kv_tokens * heads_kv * d, 3)),
     }
 
