@@ -44,6 +44,16 @@ void check_options(const ReferenceOptions& options) {
   if (options.phase == Phase::decode ? g.group_rows != 0 : g.group_rows < 1)
     throw InvalidArgument(fmt::format("geometry has groups of {} rows, but it must be {}", g.group_rows,
                                       options.phase == Phase::decode ? "0 in decode" : "at least 1 in prefill"));
+  // A part that ended within a tile would vote on half of a block and drop all of it.
+  if (follows_splits(options) && kCpuDecode.tile_keys % g.tile_keys != 0)
+    throw Unsupported(
+        fmt::format("geometry has tiles of {} keys, but the kernels' key splits cut at multiples of {}, so a tile must "
+                    "divide that or the keys must stay in one part",
+                    g.tile_keys, kCpuDecode.tile_keys));
+}
+
+bool follows_splits(const ReferenceOptions& options) {
+  return options.phase == Phase::decode && options.kernel_splits && options.order == VisitOrder::newest_first;
 }
 
 std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOptions& options) {
@@ -62,6 +72,11 @@ std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOpt
     base += groups;
   }
   return places;
+}
+
+int part_count(const AttentionParams& p, const ReferenceOptions& options, int request) {
+  if (!follows_splits(options)) return 1;
+  return decode_splits(p.kv_length(request), static_cast<int64_t>(p.batch) * p.heads_kv, p.batch_invariant);
 }
 
 KeyRange intersect(KeyRange a, KeyRange b) {
@@ -122,8 +137,10 @@ void Group::score_chunk(int64_t begin, int64_t end, const std::vector<double>& q
       scores_[r * width_ + (j - keys_.begin)] = p_.soft_cap > 0 ? p_.soft_cap * std::tanh(s / p_.soft_cap) : s;
     }
     if (!sizes) continue;
-    const double largest_key = *std::max_element(key_size + (seen.begin - begin), key_size + (seen.end - begin));
-    row.size = std::max(row.size, scale * norm(query, p_.d, 1) * largest_key);
+    double largest_key = 0;  // scores that are not finite have no rounding error
+    for (int64_t j = seen.begin; j < seen.end; ++j)
+      if (std::isfinite(score(r, j))) largest_key = std::max(largest_key, key_size[j - begin]);
+    if (largest_key > 0) row.size = std::max(row.size, scale * norm(query, p_.d, 1) * largest_key);
   }
 }
 
@@ -134,11 +151,7 @@ void Group::decide() {
   skipped_.assign(keys_.empty() ? 0 : (keys_.end - 1) / g.block_keys - keys_.begin / g.block_keys + 1, 0);
   if (keys_.empty()) return;
   std::vector<RowState> states(rows_.size(), RowState{-kInfinity, -kInfinity});
-  const bool split =
-      options_.phase == Phase::decode && options_.kernel_splits && options_.order == VisitOrder::newest_first;
-  const int parts =
-      split ? decode_splits(p_.kv_length(request_), static_cast<int64_t>(p_.batch) * p_.heads_kv, p_.batch_invariant)
-            : 1;
+  const int parts = part_count(p_, options_, request_);
   if (parts == 1) return decide_part(keys_, std::move(states), true);
   decide_part(decode_split(keys_, parts, 0), states, true);
   const KeyRange newest = intersect(keys_, {(keys_.end - 1) / g.tile_keys * g.tile_keys, keys_.end});
