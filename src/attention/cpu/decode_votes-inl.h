@@ -53,8 +53,8 @@ bool DecodeHead<T>::sees(const DecodeRow& row, int b) const {
   return row.from < row.to && row.from < (b + 1) * kBlock && row.to > b * kBlock;
 }
 
-/// The row drops a block iff all scores it sees there lie below this. Nothing lies below -inf: so it is for λ = 0, for a row that
-/// has met NaN or +inf, and where nothing has been seen yet.
+/// The row drops a block iff all scores it sees there lie below this. Nothing lies below -inf: so it is for λ = 0, for
+/// a row that has met NaN or +inf, and where nothing has been seen yet.
 template <class T>
 float DecodeHead<T>::threshold(const DecodeRow& row, float lambda, float log2_lambda, float reference_sum) const {
   const float joined = row.tile_max > row.max ? row.tile_max : row.max;

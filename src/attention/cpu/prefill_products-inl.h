@@ -1,9 +1,10 @@
 // Prefill: the two matrix products of a tile, S = K.Q^T and O = O * rescale + P.V.
 //
-// Each FMA multiplies a broadcast element with a vector, and a broadcast is a load. With 8 lanes a group of 16 rows uses the
-// broadcast of a key or value element twice. With 16 lanes it would use it once, and two loads a cycle for two FMAs leave nothing to
-// spare (227 instead of 273 GFLOP/s on two Xeon cores). So there two groups are scored together, and P.V, whose blocks the groups
-// keep each for itself, has elements in the lanes instead of rows: 8 broadcast weights x 2 vectors of values.
+// Each FMA multiplies a broadcast element with a vector, and a broadcast is a load. With 8 lanes a group of 16 rows
+// uses the broadcast of a key or value element twice. With 16 lanes it would use it once, and two loads a cycle for two
+// FMAs leave nothing to spare (227 instead of 273 GFLOP/s on two Xeon cores). So there two groups are scored together,
+// and P.V, whose blocks the groups keep each for itself, has elements in the lanes instead of rows: 8 broadcast weights
+// x 2 vectors of values.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -17,8 +18,8 @@ static_assert(kRows == kCpuPrefill.group_rows);
 template <int kD>
 inline constexpr int kRowStride = kD + 16;
 
-/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride]; a[group] holds 16 rows for
-/// each k.
+/// acc[column][group, vec] += sum over k of a[group][k][row] * b[k * b_k + column * kColumnStride]; a[group] holds 16
+/// rows for each k.
 template <int kN, int kColumnStride, int kG>
 LONGHAUL_INLINE void outer_products(const float* const (&a)[kG], const float* b, int64_t b_k, int count,
                                     F (&acc)[kN][kG * kVecs]) {
@@ -101,7 +102,8 @@ LONGHAUL_INLINE void add_columns(const Addend& group, const float* values, int c
 
 /// Elements in the lanes: rows [row, row + 8) x 2 vectors of elements from `column` on.
 template <int kDv>
-LONGHAUL_INLINE void add_rows(const Addend& group, const float (&rescale)[kRows], const float* values, int row, int column) {
+LONGHAUL_INLINE void add_rows(const Addend& group, const float (&rescale)[kRows], const float* values, int row,
+                              int column) {
   constexpr int kHalf = kRows / 2;
   float* output = group.output + row * kDv + column;
   F acc[kHalf][2];
