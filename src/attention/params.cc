@@ -3,6 +3,7 @@
 #include "attention/argument_checks.h"
 #include "attention/mask_layout.h"
 #include "attention/tile_plan.h"
+#include "core/environment.h"
 #include "core/thread_pool.h"
 
 namespace longhaul {
@@ -86,7 +87,8 @@ void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
 }
 
 void read_execution(const AttentionArgs& args, AttentionParams& p) {
-  if (args.threads < 0) fail("threads is {}, but it must be positive, or 0 for the default", args.threads);
+  if (args.threads < 0 || args.threads > kMaxThreads)
+    fail("threads is {}, but it must be from 1 to {}, or 0 for the default", args.threads, kMaxThreads);
   if (args.stream != nullptr) fail("stream is {}, but the tensors are on the CPU, so it must be null", args.stream);
   p.threads = args.threads == 0 ? default_threads() : args.threads;
   p.workspace = args.workspace;

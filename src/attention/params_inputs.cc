@@ -10,6 +10,7 @@ namespace {
 using namespace checks;
 
 constexpr int64_t kMaxPosition = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxHeads = 1 << 16;  // so that rows, which are heads times query tokens, fit an int in decode
 constexpr int kMaxDecodeQueries = 16;
 
 void read_query(const AttentionArgs& args, AttentionParams& p) {
@@ -21,7 +22,8 @@ void read_query(const AttentionArgs& args, AttentionParams& p) {
                       dtype_name(q.dtype));
   check_last_contiguous(q, "query");
   if (q.shape[0] > kMaxPosition) fail("query has {} tokens, but at most {} are supported", q.shape[0], kMaxPosition);
-  if (q.shape[1] <= 0 || q.shape[1] > kMaxPosition) fail("query has {} heads, but it needs at least one", q.shape[1]);
+  if (q.shape[1] < 1 || q.shape[1] > kMaxHeads)
+    fail("query has {} heads, but there must be 1 to {}", q.shape[1], kMaxHeads);
   const int64_t d = q.shape[2];
   if (d != 64 && d != 128 && d != 192 && d != 256)
     fail<Unsupported>("query has head size {}, but supported are 64, 128, 192 (values 128) and 256", d);
@@ -115,6 +117,8 @@ void read_pages(const AttentionArgs& args, AttentionParams& p) {
   if (!has_shape(lengths, DType::i32, {p.batch}))
     fail("kv_lengths is {}, but it must be int32[{}]", lengths.describe(), p.batch);
   check_last_contiguous(table, "page_table");
+  if (table.shape[1] > kMaxPosition)
+    fail("page_table is {}, but at most {} pages a request are supported", table.describe(), kMaxPosition);
   check_contiguous(lengths, "kv_lengths");
   p.page_table = static_cast<const int32_t*>(table.data);
   p.page_table_request = table.stride[0];

@@ -400,6 +400,7 @@ const std::vector<Mistake>& mistakes() {
        {"probe_skipped is int64[4, 2]", "int64[4, 3]"}},
       // Execution.
       {"threads", [](C& c) { c.args.threads = -1; }, {"threads is -1"}},
+      {"too_many_threads", [](C& c) { c.args.threads = 1025; }, {"threads is 1025", "1024"}},
       {"stream", [](C& c) { c.args.stream = &c; }, {"stream", "CPU"}},
   };
   return all;
