@@ -5,13 +5,12 @@
 #include <cstdint>
 
 #include "attention/params.h"
+#include "attention/tile_plan.h"
 
 namespace longhaul {
 
-/// Group of an absolute query position. Rounds down: positions are negative where there are more queries than keys.
-inline int64_t group_of(int64_t position, int64_t group_rows) {
-  return position >= 0 ? position / group_rows : -((group_rows - 1 - position) / group_rows);
-}
+/// Group of an absolute query position, which is negative where there are more queries than keys.
+inline int64_t group_of(int64_t position, int64_t group_rows) { return floor_div(position, group_rows); }
 
 /// Absolute position of a request's first query; negative where there are more queries than keys.
 inline int64_t first_position(const AttentionParams& p, int b) { return p.kv_length(b) - p.q_length(b); }
