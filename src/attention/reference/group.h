@@ -20,8 +20,13 @@ struct GroupPlace {
 
 /// Every voting group of a call, requests in order.
 std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOptions& options);
-/// Throws InvalidArgument unless the phase can run in the geometry.
+/// Throws InvalidArgument unless the phase can run in the geometry, and Unsupported where the kernels' key splits would
+/// cut its tiles.
 void check_options(const ReferenceOptions& options);
+/// Whether the keys of a request are split as the kernels split them.
+bool follows_splits(const ReferenceOptions& options);
+/// Parts that the keys of a request are visited in.
+int part_count(const AttentionParams& p, const ReferenceOptions& options, int request);
 
 struct Row {
   int64_t token;  // among all requests

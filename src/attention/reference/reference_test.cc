@@ -277,5 +277,16 @@ TEST(Reference, RefusesGeometryThatIsNone) {
   }
 }
 
+TEST(Reference, RefusesTilesThatTheKeySplitsWouldCut) {
+  ScoreCase test(std::vector<float>(2048, 0.0F), 1, 1, 1, Phase::decode);
+  for (Geometry g : {Geometry{128, 128, 0}, Geometry{96, 16, 0}}) {
+    test.options.geometry = g;
+    test.options.kernel_splits = true;
+    EXPECT_THROW(test.oracle(), Unsupported);
+    test.options.kernel_splits = false;
+    EXPECT_NO_THROW(test.oracle());
+  }
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -1,7 +1,5 @@
 #include "attention/reference/skip_margins.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -99,11 +97,7 @@ class GroupMargins {
   // Parts are cut at tiles, as in the oracle's decide().
   void visit_parts() {
     const KeyRange keys = group_.keys();
-    const bool split =
-        options_.phase == Phase::decode && options_.kernel_splits && options_.order == VisitOrder::newest_first;
-    const int parts = split ? decode_splits(p_.kv_length(place_.request), static_cast<int64_t>(p_.batch) * p_.heads_kv,
-                                            p_.batch_invariant)
-                            : 1;
+    const int parts = part_count(p_, options_, place_.request);
     std::vector<double> state(group_.rows().size(), -kInfinity);
     visit(parts == 1 ? keys : decode_split(keys, parts, 0), state, true);
     if (parts == 1) return;
@@ -174,12 +168,6 @@ int64_t SkipMargins::skipped(int head, double lambda) const {
 SkipMargins skip_margins(const AttentionArgs& args, const ReferenceOptions& options) {
   if (args.rule != SkipRule::max) {
     throw Unsupported("rule is sum, whose reference depends on lambda; skip margins exist for rule max only");
-  }
-  const bool splits =
-      options.phase == Phase::decode && options.kernel_splits && options.order == VisitOrder::newest_first;
-  if (splits && options.geometry.tile_keys != kCpuDecode.tile_keys) {
-    throw Unsupported(fmt::format("geometry has tiles of {} keys, but the kernels' splits cut at multiples of {}",
-                                  options.geometry.tile_keys, kCpuDecode.tile_keys));
   }
   AttentionArgs dense = args;
   dense.lambda = Lambda::none();

@@ -28,8 +28,8 @@ class SkipMargins {
   std::vector<std::vector<int64_t>> cumulated_;  // scores up to and including each
 };
 
-/// Reads what reference_attention reads except lambda. Throws Unsupported for rule sum, whose reference depends on
-/// lambda.
+/// Reads what reference_attention reads except lambda, and throws as it does; Unsupported also for rule sum, whose
+/// reference depends on lambda.
 SkipMargins skip_margins(const AttentionArgs& args, const ReferenceOptions& options);
 
 }  // namespace longhaul
