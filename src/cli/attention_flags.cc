@@ -1,5 +1,6 @@
 #include "cli/attention_flags.h"
 
+#include "attention/params.h"
 #include "attention/tile_plan.h"
 #include "cli/command.h"
 #include "cli/config_file.h"
@@ -88,6 +89,8 @@ void AttentionFlags::apply(AttentionArgs& args, std::vector<float>& lambda_stora
   args.threads = threads;
   args.rule = rule_value();
   if (lambda) args.lambda = Lambda::scalar(static_cast<float>(*lambda));
+  // A factor and a file's law read the lengths and heads, which must be what they claim to be first.
+  if (scale_factor || !config.empty()) make_input_params(args, phase_value());
   if (scale_factor) apply_scale_factor(*scale_factor, args, lambda_storage, notes);
   if (!config.empty())
     apply_config({config, layer, extrapolate, !rule.empty()}, phase_value(), args, lambda_storage, notes);

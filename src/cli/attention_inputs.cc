@@ -23,12 +23,12 @@ AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& op
   args_.query = file_.get(options.prefix + "query");
   args_.key = file_.get(options.prefix + "key");
   args_.value = file_.get(options.prefix + "value");
-  for (TensorView* view : {&args_.query, &args_.key, &args_.value}) {
+  for (const auto& [name, view] :
+       {std::pair{"query", &args_.query}, std::pair{"key", &args_.key}, std::pair{"value", &args_.value}}) {
     const bool query = view == &args_.query;
     if (view->rank != 3 && (query || view->rank != 4))
       throw InvalidArgument(
-          fmt::format("'{}' in '{}' is {}, but it must have {}", options.prefix + (query ? "query" : "key or value"),
-                      path, view->describe(),
+          fmt::format("'{}' in '{}' is {}, but it must have {}", options.prefix + name, path, view->describe(),
                       query ? "3 dimensions: tokens, heads, head size"
                             : "3 dimensions (tokens, heads, head size) or 4 (pages, page size, heads, head size)"));
     const bool heads_first = query ? options.query_heads_first : options.kv_heads_first;

@@ -23,6 +23,10 @@ CalibrationInput input_of(const SafetensorsFile& file, const std::string& prefix
   input.args.query = file.get(prefix + "query");
   input.args.key = file.get(prefix + "key");
   input.args.value = file.get(prefix + "value");
+  input.args.sinks = file.find(prefix + "sinks");
+  input.args.query_scale = file.find(prefix + "query_scale");
+  input.args.key_scale = file.find(prefix + "key_scale");
+  input.args.value_scale = file.find(prefix + "value_scale");
   return input;
 }
 

@@ -12,8 +12,9 @@
 
 namespace longhaul::cli {
 
-/// The layers of one file: layer.N.query, layer.N.key, layer.N.value, or plain query, key, value as layer 0. Each a
-/// causal prefill of one request, with a key for each query.
+/// The layers of one file: layer.N.query, layer.N.key, layer.N.value, or plain query, key, value as layer 0, with
+/// sinks, query_scale, key_scale and value_scale where it has them. Each a causal prefill of one request, with a key
+/// for each query.
 struct Capture {
   explicit Capture(const std::string& path);
   std::string name;

@@ -174,10 +174,11 @@ float lambda_for_sparsity(const AttentionArgs& args, Phase phase, double target)
     found = std::exp(std::lerp(std::log(lambdas[below]), std::log(lambdas[at]), share));
     low = lambdas[below];
     high = lambdas[at];
-    if (round == 1 && std::fabs(std::lerp(shares[below], shares[at], share) - target) > kNear)
+    const bool last = round == 1 || !(low < high);
+    if (last && std::fabs(std::lerp(shares[below], shares[at], share) - target) > kNear)
       throw InvalidArgument(
           fmt::format("sparsity {} cannot be reached on this data: lambda {} gives {:.3f}", target, found, shares[at]));
-    if (!(low < high)) break;
+    if (last) break;
   }
   return static_cast<float>(found);
 }

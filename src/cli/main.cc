@@ -14,12 +14,19 @@
 namespace longhaul::cli {
 namespace {
 
+// For a shell, in single quotes.
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
 std::string joined_arguments(int argc, char** argv) {
   std::string text = "longhaul";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$*?<>|&;()") == std::string::npos;
-    text += " " + (plain ? word : "'" + word + "'");
+    text += " " + (plain ? word : quoted(word));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "attention/params.h"
 #include "cli/attention_inputs.h"
 #include "io/safetensors.h"
 #include "longhaul/error.h"
@@ -29,6 +30,10 @@ std::vector<Layer> layers_of(const std::vector<SafetensorsFile>& files, const st
     const std::vector<float> scales = softmax_scales(file, numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i) {
       const std::string prefix = fmt::format("layer.{}.", numbers[i]);
+      for (const char* name : {"sinks", "query_scale", "key_scale", "value_scale"})
+        if (file.find(prefix + name).given())
+          throw Unsupported(fmt::format("'{}' has the tensor '{}{}', but the demo knows query, key and value alone",
+                                        file.path(), prefix, name));
       layers.push_back(
           {numbers[i], scales[i], file.get(prefix + "query"), file.get(prefix + "key"), file.get(prefix + "value")});
     }
@@ -110,6 +115,7 @@ Activations::Activations(const std::string& path) : path_(path) {
   args_.softmax_scale = layers[0].softmax_scale;
   lengths_ = {0, static_cast<int32_t>(tokens())};
   args_.cu_seqlens_q = args_.cu_seqlens_kv = view_of(lengths_);
+  make_input_params(args_, Phase::prefill);  // checks the tensors before their heads are divided by each other
 }
 
 PrefillSample::PrefillSample(const AttentionArgs& all, int64_t tokens, int64_t groups, int64_t rows) : cu_q_{0} {
@@ -126,6 +132,10 @@ PrefillSample::PrefillSample(const AttentionArgs& all, int64_t tokens, int64_t g
     for (int64_t page = 0; page < pages; ++page) pages_.push_back(static_cast<int32_t>(page));
   }
   args_.softmax_scale = all.softmax_scale;
+  args_.sinks = all.sinks;
+  args_.query_scale = all.query_scale;
+  args_.key_scale = all.key_scale;
+  args_.value_scale = all.value_scale;
   args_.query = view_of(query_, all.query);
   args_.key = as_pages(all.key);
   args_.value = as_pages(all.value);

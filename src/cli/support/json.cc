@@ -15,7 +15,8 @@ namespace longhaul::cli {
 
 void write_json(const std::string& path, const Json& json) {
   if (path.empty()) return;
-  const std::string text = json.dump(1) + "\n";
+  // A file's name or metadata may be no UTF-8: that must not cost the result.
+  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (path != "-") return write_file(path, text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
     throw System(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
