@@ -1,8 +1,11 @@
 // Reading what was measured.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "longhaul/calibrate.h"
+#include "longhaul/error.h"
 
 namespace longhaul {
 
@@ -21,6 +24,10 @@ std::vector<double> sparsity_curve(std::span<const SkipCurve> curves, size_t lam
   std::vector<int64_t> skipped(lambdas, 0);
   for (const SkipCurve& curve : curves) {
     if (keep && !keep(curve)) continue;
+    if (curve.skipped.size() != lambdas)
+      throw InvalidArgument(
+          fmt::format("lambdas is {}, but a curve has {} of them; allowed is the number that was measured", lambdas,
+                      curve.skipped.size()));
     visible += curve.visible;
     for (size_t i = 0; i < lambdas; ++i) skipped[i] += curve.skipped[i];
   }
@@ -33,6 +40,9 @@ std::vector<double> sparsity_curve(std::span<const SkipCurve> curves, size_t lam
 
 std::optional<double> lambda_at_sparsity(std::span<const float> lambdas, std::span<const double> sparsity,
                                          double target) {
+  if (lambdas.size() != sparsity.size())
+    throw InvalidArgument(fmt::format("sparsity has {} values, but it must have one for each of the {} lambdas",
+                                      sparsity.size(), lambdas.size()));
   for (size_t i = 0; i < lambdas.size(); ++i) {
     if (sparsity[i] < target) continue;
     if (i == 0) return sparsity[0] == target ? std::optional<double>(lambdas[0]) : std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "attention/params.h"
 #include "attention/reference/skip_margins.h"
 #include "longhaul/calibrate.h"
 #include "longhaul/error.h"
@@ -73,9 +74,17 @@ class Ticker {
   int64_t total_, done_ = 0;
 };
 
-int64_t count_inputs(std::span<const CalibrationSample> samples) {
+// Checks every input before anything reads its shapes; returns how many there are.
+int64_t check_inputs(std::span<const CalibrationSample> samples, Phase phase) {
   int64_t inputs = 0;
-  for (const CalibrationSample& sample : samples) inputs += static_cast<int64_t>(sample.layers.size());
+  for (const CalibrationSample& sample : samples) {
+    for (const CalibrationInput& input : sample.layers) {
+      AttentionArgs args = input.args;
+      args.lambda = Lambda::none();
+      make_input_params(args, phase);
+      ++inputs;
+    }
+  }
   return inputs;
 }
 
@@ -164,7 +173,7 @@ std::vector<SkipCurve> measure_skip_curves(std::span<const CalibrationSample> sa
                                            std::span<const float> lambdas, const Progress& progress) {
   check_lambdas(lambdas);
   const int64_t passes = decider.oracle ? 1 : static_cast<int64_t>((lambdas.size() + kMaxProbes - 1) / kMaxProbes);
-  Ticker ticker(progress, count_inputs(samples) * passes);
+  Ticker ticker(progress, check_inputs(samples, decider.phase) * passes);
   Caller caller(decider.phase, decider.threads);
   std::vector<SkipCurve> curves;
   for (size_t s = 0; s < samples.size(); ++s) {
@@ -189,7 +198,8 @@ std::vector<SkipCurve> measure_skip_curves(std::span<const CalibrationSample> sa
 
 std::vector<std::vector<double>> measure_sparsity(std::span<const CalibrationSample> samples, const Decider& decider,
                                                   std::span<const LambdaOf> settings, const Progress& progress) {
-  Ticker ticker(progress, count_inputs(samples) * (decider.oracle ? 1 : static_cast<int64_t>(settings.size())));
+  Ticker ticker(progress,
+                check_inputs(samples, decider.phase) * (decider.oracle ? 1 : static_cast<int64_t>(settings.size())));
   Caller caller(decider.phase, decider.threads);
   std::vector<std::vector<double>> result(settings.size());
   for (size_t s = 0; s < samples.size(); ++s) {
