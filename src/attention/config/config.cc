@@ -8,6 +8,7 @@
 #include <set>
 
 #include "attention/config/formula.h"
+#include "io/printable.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -121,7 +122,8 @@ double FactorFormula::evaluate(Phase phase, double target) const {
     throw InvalidArgument(fmt::format("target_sparsity is {}; allowed are 0 to 1", target));
   }
   const auto& given = coefficients[phase];
-  if (!given) throw InvalidArgument(fmt::format("the formula '{}' has no coefficients for {}", text, name_of(phase)));
+  if (!given)
+    throw InvalidArgument(fmt::format("the formula '{}' has no coefficients for {}", printable(text), name_of(phase)));
   const auto& fitted = fitted_target_sparsity[phase];
   if (fitted && !fitted->contains(target)) {
     throw InvalidArgument(fmt::format("target_sparsity of {} is {}; the formula was fitted over {} to {}",
@@ -133,8 +135,8 @@ double FactorFormula::evaluate(Phase phase, double target) const {
   const double factor = config::evaluate_formula(text, variables);
   if (!std::isfinite(factor) || factor < 0) {
     throw InvalidArgument(
-        fmt::format("the formula '{}' gives {} for {} at target_sparsity {}; it must give a finite number >= 0", text,
-                    factor, name_of(phase), target));
+        fmt::format("the formula '{}' gives {} for {} at target_sparsity {}; it must give a finite number >= 0",
+                    printable(text), factor, name_of(phase), target));
   }
   return factor;
 }
