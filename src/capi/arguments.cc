@@ -63,6 +63,10 @@ TensorView to_view(const lh_tensor& tensor, const char* name) {
   if (tensor.reserved != 0) {
     throw InvalidArgument(fmt::format("{}.reserved is {}, but it must be 0", name, tensor.reserved));
   }
+  if (tensor.rank == 0 && tensor.data != nullptr) {
+    throw InvalidArgument(
+        fmt::format("{}.rank is 0, but {}.data is not NULL; a tensor that is not given is all 0", name, name));
+  }
   TensorView view;
   view.data = tensor.data;
   view.dtype = static_cast<DType>(tensor.dtype);
