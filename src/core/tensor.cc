@@ -72,13 +72,16 @@ int64_t TensorView::size() const {
 }
 
 bool TensorView::is_contiguous() const {
-  int64_t step = 1;
+  if (size() == 0) {
+    return true;
+  }
+  uint64_t step = 1;  // unsigned: a product that overflows is reported by check(), not undefined here
   for (int i = rank - 1; i >= 0; --i) {
     const auto axis = static_cast<size_t>(i);
-    if (shape[axis] != 1 && stride[axis] != step && size() != 0) {
+    if (shape[axis] != 1 && static_cast<uint64_t>(stride[axis]) != step) {
       return false;
     }
-    step *= shape[axis];
+    step *= static_cast<uint64_t>(shape[axis]);
   }
   return true;
 }
