@@ -33,6 +33,21 @@ void pause_cpu() {
 #endif
 }
 
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 /// Keeps the exception of the lowest index, so that the same failure gives the same message whatever the timing.
 class FirstError {
  public:
@@ -173,21 +188,16 @@ void Pool::grow(int workers) {
   if (static_cast<int>(workers_.size()) >= workers) {
     return;
   }
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the program's own threads
+  const SignalsBlocked blocked;  // new threads inherit it: signals belong to the program's own threads
   try {
     workers_.reserve(static_cast<size_t>(workers));
     while (static_cast<int>(workers_.size()) < workers) {
       workers_.emplace_back([this, number = static_cast<int>(workers_.size()) + 1] { work(number); });
     }
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw System(fmt::format("threads is {}, but worker {} cannot be started ({})", workers + 1, workers_.size() + 1,
                              error.what()));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Never freed and trivially destructible, so that a call from another static destructor still finds it (closed).

@@ -24,8 +24,8 @@ class WorkerRef {
 int default_threads();
 
 /// Runs body(0) … body(threads-1), each once, on the caller and threads-1 pool workers; returns when all are done. The
-/// first exception is rethrown. When the pool is busy with another caller's job, the caller runs all of them itself, so
-/// concurrent calls never wait for each other.
+/// exception of the lowest index is rethrown. When the pool is busy with another caller's job, the caller runs all of
+/// them itself, so concurrent calls never wait for each other.
 void run_on_workers(int threads, WorkerRef body);
 
 }  // namespace longhaul
