@@ -93,7 +93,9 @@ void write_text_file(const std::string& path, std::string_view text) {
 std::string read_text_file(const std::string& path, size_t max_bytes) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw System(fmt::format("cannot open '{}': no such file", path));
+  if (status.type() == std::filesystem::file_type::not_found)
+    throw System(fmt::format("cannot open '{}': no such file", path));
+  if (error) throw System(fmt::format("cannot open '{}': {}", path, error.message()));
   if (!std::filesystem::is_regular_file(status)) throw InvalidArgument(fmt::format("'{}' is not a regular file", path));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw System(fmt::format("cannot open '{}': {}", path, std::generic_category().message(errno)));
