@@ -39,7 +39,7 @@ struct CappedLambda {
   float lambda;
   bool capped;  ///< the factor exceeds the context length: λ was cut to 1
 };
-/// Throws InvalidArgument unless factor is finite and >= 0 and context_length > 0.
+/// Throws InvalidArgument unless factor is finite and >= 0 and context_length > 0. Thread-safe.
 LONGHAUL_API CappedLambda lambda_from_scale_factor(double factor, int64_t context_length);
 
 /// The unit of skipping. Tiles, blocks and groups sit at absolute positions of the sequence.
@@ -118,7 +118,7 @@ LONGHAUL_API void prefill(const AttentionArgs& args);
 /// likewise.
 LONGHAUL_API void decode(const AttentionArgs& args);
 
-/// Runs prefill() or decode().
+/// Runs prefill() or decode(). Thread-safe likewise.
 LONGHAUL_API void attention(const AttentionArgs& args, Phase phase);
 
 }  // namespace longhaul

@@ -2,6 +2,8 @@
 //
 // Sparsity is skipped over visible scores, here as everywhere. A calibration holds for one phase, rule, visit order and
 // geometry.
+//
+// All functions here are thread-safe: they change nothing but their results. Callbacks run on the calling thread.
 #pragma once
 
 #include <cstdint>
