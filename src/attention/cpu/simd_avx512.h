@@ -12,10 +12,10 @@
 
 #define LONGHAUL_ISA avx512
 #ifdef __clang__
-#define LONGHAUL_TARGET_BEGIN                                                                                         \
-  _Pragma(                                                                                                            \
-      "clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c\"))), apply_to " \
-      "= function)")
+// clang-format off: it would split the literal, of which a pragma takes only one.
+#define LONGHAUL_TARGET_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c\"))), apply_to = function)")
+// clang-format on
 #define LONGHAUL_TARGET_END _Pragma("clang attribute pop")
 #else
 #define LONGHAUL_TARGET_BEGIN \

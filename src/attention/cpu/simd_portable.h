@@ -15,8 +15,8 @@
 
 namespace longhaul::LONGHAUL_ISA {
 
-typedef float F __attribute__((vector_size(16)));
-typedef int32_t M __attribute__((vector_size(16)));
+using F __attribute__((vector_size(16))) = float;
+using M __attribute__((vector_size(16))) = int32_t;
 inline constexpr int kLanes = 4;
 #ifdef __aarch64__
 inline constexpr int kColumns = 6;  // 4 row vectors x 6 columns, 4 rows and 1 broadcast in 32 registers
