@@ -38,7 +38,7 @@ struct Bits {
 };
 
 TEST_P(OnEveryIsa, AnyNumberOfThreads) {
-  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     AttentionCase test(random_spec(seed));
     test.args.threads = 1;
     test.run();
@@ -52,7 +52,7 @@ TEST_P(OnEveryIsa, AnyNumberOfThreads) {
 }
 
 TEST_P(OnEveryIsa, PagedEqualsRagged) {
-  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.layout = Layout::tokens_first;
     AttentionCase ragged(spec);
@@ -125,7 +125,7 @@ struct Part {
 };
 
 TEST_P(OnEveryIsa, ChunkedPrefillEqualsOneShot) {
-  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.phase = Phase::prefill;
     spec.batch_invariant = false;
@@ -146,7 +146,7 @@ TEST_P(OnEveryIsa, ChunkedPrefillEqualsOneShot) {
 }
 
 TEST_P(OnEveryIsa, BatchInvariant) {
-  for (uint64_t seed = 1; seed <= seeds(12); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       CaseSpec spec = random_spec(seed);
       spec.phase = phase;

@@ -133,7 +133,7 @@ TEST_P(OnEveryIsa, SumRuleDropsWhatTheMassOutweighs) {
 }
 
 TEST_P(OnEveryIsa, LambdaZeroGivesTheDenseBits) {
-  for (uint64_t seed = 1; seed <= seeds(24); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(16); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.lambda = Lambdas::none;
     AttentionCase test(spec);
@@ -153,7 +153,7 @@ TEST_P(OnEveryIsa, LambdaZeroGivesTheDenseBits) {
 
 TEST_P(OnEveryIsa, SparsityGrowsWithLambda) {
   int64_t most = 0;
-  for (uint64_t seed = 1; seed <= seeds(12); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     CaseSpec spec = random_spec(seed);
     spec.rule = SkipRule::max;  // under rule sum less kept mass may keep more: not monotone by definition
     spec.lambda = Lambdas::none;
@@ -176,7 +176,7 @@ TEST_P(OnEveryIsa, SparsityGrowsWithLambda) {
 
 TEST_P(OnEveryIsa, ProbesCountWhatEachLambdaSkips) {
   int64_t total = 0;
-  for (uint64_t seed = 1; seed <= seeds(10); ++seed) {
+  for (uint64_t seed = 1; seed <= seeds(8); ++seed) {
     for (SkipRule rule : {SkipRule::max, SkipRule::sum}) {
       CaseSpec spec = random_spec(seed);
       spec.rule = rule;
