@@ -26,7 +26,7 @@ class GuardedTensor {
   void fill_zero();  ///< the elements, not what lies between them
   bool guards_intact() const;
   std::vector<uint8_t> elements() const;  ///< their bytes, for bitwise comparison
-  double at(std::vector<int64_t> index) const;
+  double at(const std::vector<int64_t>& index) const;
 
  private:
   std::vector<uint8_t> bytes_;

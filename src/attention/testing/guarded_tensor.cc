@@ -59,7 +59,7 @@ std::vector<uint8_t> GuardedTensor::elements() const {
   return result;
 }
 
-double GuardedTensor::at(std::vector<int64_t> index) const {
+double GuardedTensor::at(const std::vector<int64_t>& index) const {
   const int64_t offset = offset_of(view_, index);
   switch (view_.dtype) {
     case DType::i64:
