@@ -206,6 +206,8 @@ static void test_wrong_values(void) {
   p->args.key.reserved = 0;
   p->args.key.rank = 9;
   EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "key has rank 9");
+  p->args.key.rank = 0;
+  EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "key.rank is 0");
   free_problem(p);
 }
 

@@ -141,6 +141,7 @@ TEST(LambdaAtSparsity, InterpolatesInTheLogarithm) {
   EXPECT_NEAR(*lambda_at_sparsity(lambdas, sparsity, 0.2), 0.001, 1e-9);
   EXPECT_FALSE(lambda_at_sparsity(lambdas, sparsity, 0.1)) << "below the grid";
   EXPECT_FALSE(lambda_at_sparsity(lambdas, sparsity, 0.9)) << "above the grid";
+  EXPECT_THROW(lambda_at_sparsity(std::span(lambdas).first(2), sparsity, 0.5), InvalidArgument);
 }
 
 TEST(SparsityCurve, AddsScoresNotShares) {
@@ -149,6 +150,7 @@ TEST(SparsityCurve, AddsScoresNotShares) {
             (std::vector<double>{10 / 400.0, 350 / 400.0}));
   EXPECT_EQ(sparsity_curve(curves, 2), (std::vector<double>{60 / 450.0, 400 / 450.0}));
   EXPECT_EQ(sparsity_curve({}, 2), (std::vector<double>{0, 0}));
+  EXPECT_THROW(sparsity_curve(curves, 3), InvalidArgument);
 }
 
 }  // namespace
