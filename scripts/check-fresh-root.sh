@@ -52,7 +52,7 @@ settings=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 while IFS= read -r name; do settings+=("$name=${!name}"); done < <(compgen -e | grep -E '^(PIP_|https?_proxy$|no_proxy$)')
 if [ -n "${PIP_CERT:-}" ]; then install -D -m 644 "$PIP_CERT" "$fresh$PIP_CERT"; fi
 
-git clone --quiet "file://$root" "$fresh/root/longhaul"
+git clone --quiet "file://$root" "$fresh/opt/longhaul"
 
 # Run in a mount and process namespace of its own. Without /proc, nproc and free memory would be unknown; /dev of a new
 # root has neither terminals, shared memory nor the links into /proc.
@@ -63,7 +63,7 @@ mount -t tmpfs tmpfs "$1/dev/shm"
 mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts"
 ln -sf pts/ptmx "$1/dev/ptmx"
 ln -sfn /proc/self/fd "$1/dev/fd"
-exec chroot "$1" /usr/bin/env -i "${@:3}" /bin/sh -c "cd /root/longhaul && $2"'
+exec chroot "$1" /usr/bin/env -i "${@:3}" /bin/sh -c "cd /opt/longhaul && $2"'
 for command in "${commands[@]}"; do
   printf '\n== %s: %s\n' "$suite" "$command"
   begin=$SECONDS
