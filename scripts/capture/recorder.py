@@ -8,6 +8,16 @@ from transformers.masking_utils import sdpa_mask
 NAME = "longhaul_recorder"
 
 
+def _refuse_what_is_not_recorded(layer, tokens, options):
+    """The file says nothing of these, so whoever reads it would compute plain causal attention instead."""
+    window = options.get("sliding_window")
+    found = [name for name in ("softcap", "s_aux") if options.get(name) is not None]
+    if window is not None and window < tokens:
+        found.append(f"sliding_window {window}")
+    if found:
+        raise ValueError(f"layer {layer} attends with {' and '.join(found)}, but only plain causal layers are captured")
+
+
 class AttentionRecorder:
     """Registers an attention function that keeps the tensors of the chosen layers and then runs PyTorch's attention.
 
@@ -21,6 +31,8 @@ class AttentionRecorder:
         AttentionMaskInterface.register(NAME, sdpa_mask)
 
     def __call__(self, module, query, key, value, attention_mask, **kwargs):
+        if module.layer_idx in self.want:
+            _refuse_what_is_not_recorded(module.layer_idx, query.shape[2], kwargs)
         result = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         if module.layer_idx in self.want:
             self._record(module, query, key, value, kwargs.get("scaling"), result[0])
