@@ -56,7 +56,7 @@ std::string heads_text(const Activations& data) {
 // Model, weights and text, said beside every result.
 std::string provenance(const Activations& data) {
   return fmt::format(
-      "{} (weights {}) reading {}, {} tokens; layers {}, {}, with {} query heads a KV head, head size {}, {}",
+      "{}, weights {}, reading {}, {} tokens; layers {}, {}, with {} query heads a KV head, head size {}, {}",
       metadata_or(data, "model", "unnamed model"), metadata_or(data, "weights", "of unstated precision"),
       metadata_or(data, "text", "an unnamed text"), data.tokens(), join(data.layers()), heads_text(data), data.group(),
       data.d(), dtype_name(data.args().query.dtype));
@@ -86,8 +86,10 @@ void print_study(const Study& study, const std::string& what) {
       "oracle's,",
       study.published.group_rows > 0 ? fmt::format("{} rows", study.published.group_rows) : "all heads of a KV head",
       fmt::format("{} keys", study.published.block_keys));
-  say("  in double precision, on {} of the {} queries; '-' where it never has that error", study.sample_queries,
-      study.queries);
+  const bool all = study.sample_queries == study.queries;
+  say("  in double precision, on {} queries; '-' where it never has that error",
+      all ? fmt::format("all {}", study.queries) : fmt::format("{} of the {}", study.sample_queries, study.queries));
+  flush_text();
 }
 
 // Interpolated on the kernel's own curve.

@@ -32,7 +32,7 @@ class Demo(ProgramTest):
             self.path("demo.json"),
         )
         for words in [
-            "Toy (weights drawn at random) reading Noise, 1024 tokens; layers 2 and 9",
+            "Toy, weights drawn at random, reading Noise, 1024 tokens; layers 2 and 9",
             "PREFILL",
             "DECODE",
             "published order",
