@@ -18,9 +18,9 @@ constexpr int kChains = 12;  // independent sums: latency 4 or 5 times 2 units n
 constexpr int kSteps = 1 << 20;
 constexpr int kRounds = 7;
 
-typedef float Vector16 __attribute__((vector_size(64)));
-typedef float Vector8 __attribute__((vector_size(32)));
-typedef float Vector4 __attribute__((vector_size(16)));
+using Vector16 __attribute__((vector_size(64))) = float;
+using Vector8 __attribute__((vector_size(32))) = float;
+using Vector4 __attribute__((vector_size(16))) = float;
 
 // One function for each instruction set, since vector code is lowered by the function's own target attribute. The
 // barrier keeps every chain in a register and stops the compiler from folding the steps.

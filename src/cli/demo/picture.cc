@@ -43,7 +43,8 @@ Panel speed_panel(const std::vector<Study>& studies) {
     panel.series.push_back(series);
   }
   panel.y.high = std::ceil(top * 5) / 5;
-  for (double tick = 0.8; tick < panel.y.high + 0.01; tick += 0.2) {
+  for (int fifths = 4; fifths < 5 * panel.y.high + 0.05; ++fifths) {
+    const double tick = fifths / 5.0;
     panel.y.ticks.push_back(tick);
     panel.y.tick_labels.push_back(fmt::format("{:.1f} ×", tick));
   }

@@ -71,8 +71,9 @@ class PanelWriter {
     std::string out;
     for (size_t i = 0; i < panel_.series.size(); ++i) {
       const Series& series = panel_.series[i];
-      const double x = left_ + kPlotLeft + 250 * static_cast<double>(i % 2),
-                   y = top_ + 44 + 19 * static_cast<double>(i / 2);
+      const size_t row = i / 2, column = i % 2;
+      const double x = left_ + kPlotLeft + 250.0 * static_cast<double>(column);
+      const double y = top_ + 44 + 19.0 * static_cast<double>(row);
       out += fmt::format(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" stroke-width="2.2" {}/>)"
                          "\n",
                          x, y - 4, x + 26, y - 4, series.color, series.dashed ? R"(stroke-dasharray="6 4")" : "");
