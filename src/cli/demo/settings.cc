@@ -70,10 +70,11 @@ SettingsOutcome calibrate_settings(const std::string& data, const std::string& m
   say("\nSETTINGS FOR {:.0f} % SPARSITY, calibrated on lengths L, L/2 and L/4 of this text and tested on lengths "
       "between them",
       100 * target);
-  say("(TensorRT-LLM visits the oldest key first, in other voting groups, so its factor comes from the oracle in that "
-      "order, "
-      "not from our kernel. The exponents keep the sparsity alike at every length; longhaul calibrate --exponent 0.5 "
-      "keeps the error nearer alike.)\n");
+  say("TensorRT-LLM visits the oldest key first, in other voting groups: its factor comes from the oracle in that "
+      "order, not "
+      "from our kernel.");
+  say("Our exponents keep the sparsity alike at every length; longhaul calibrate --exponent 0.5 keeps the error nearer "
+      "alike.\n");
   print_text(table.text());
   return outcome;
 }
