@@ -95,6 +95,7 @@ int run_bench(const Invocation& invocation, const BenchOptions& options) {
   for (const BenchCase& bench : cases) {
     const BenchOutcome outcome = run_bench_case(bench);
     print_case(bench, outcome);
+    flush_text();
     for (Json& row : bench_rows(bench, outcome)) json["rows"].push_back(std::move(row));
   }
   write_json(invocation.json, json);
