@@ -27,6 +27,11 @@ std::string number_of(const Json& object, const char* key) {
   return at != object.end() && at->is_number() ? short_number(at->get<double>()) : "";
 }
 
+std::string count_of(const Json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number() ? fmt::format("{:.0f}", at->get<double>()) : "";
+}
+
 std::string machine_name(const Json& file) {
   const auto machine = file.find("machine");
   if (machine == file.end() || !machine->is_object()) return "";
@@ -103,7 +108,7 @@ void add_row(Table& table, const std::string& id, const Result* result, const st
   const std::string measured = number_of(row, "value");
   table.add({id, measured.empty() ? "" : measured + " " + text_of(row, "unit"), number_of(row, "ratio"),
              text_of(row, "rival").empty() ? rival : text_of(row, "rival"), number_of(row, "rival_value"), goal, state,
-             number_of(row, "n"), result->date.substr(0, 10), result->machine});
+             count_of(row, "n"), result->date.substr(0, 10), result->machine});
 }
 
 Json row_json(const Result* result, const Target* target, const std::string& state) {
