@@ -51,9 +51,10 @@ fuzz: ## Every parser under libFuzzer; SECONDS_EACH=10 by default
 	@scripts/install-deps.sh build fuzz
 	scripts/fuzz.sh $${SECONDS_EACH:-10}
 
-bench: ## The attention benchmarks of this machine's CPU
-	@scripts/install-deps.sh build test python bench
-	scripts/build.sh bench
+bench: ## The attention shapes of the targets on this machine's CPU, dense and skipping; some minutes
+	@scripts/install-deps.sh build test python
+	scripts/build.sh release src/cli/longhaul
+	$(program) bench attention --set targets
 
 install: ## Library, headers, CMake package and program into PREFIX (default /usr/local)
 	@scripts/install-deps.sh build test python
@@ -64,4 +65,4 @@ test-gpu bench-gpu:
 	@echo "error: $@ has nothing to run, since this version has no GPU kernels" >&2; exit 2
 
 clean: ## Removes the presets' build folders
-	@rm -rf build-{release,cuda,asan,tsan,fuzz,bench}
+	@rm -rf build-{release,cuda,asan,tsan,fuzz}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that a task needs and that are missing. scripts/install-deps.sh TASK...
-# Tasks: build, test, python, lint, fuzz, bench, aarch64. Needs root or sudo only where a package is missing. SKIP_DEPS=1
+# Tasks: build, test, python, lint, fuzz, aarch64. Needs root or sudo only where a package is missing. SKIP_DEPS=1
 # installs nothing: for libraries that were built from source.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -12,13 +12,12 @@ packages_of() {
     python) echo python3 python3-venv ;;
     lint) echo git python3 python3-venv shellcheck ;;
     fuzz) echo clang libclang-rt-dev ;;
-    bench) echo libbenchmark-dev ;;
     aarch64) echo g++-aarch64-linux-gnu qemu-user ;;
-    *) die "unknown task '$1': allowed are build, test, python, lint, fuzz, bench and aarch64" ;;
+    *) die "unknown task '$1': allowed are build, test, python, lint, fuzz and aarch64" ;;
   esac
 }
 
-[ $# -gt 0 ] || die "no task given: allowed are build, test, python, lint, fuzz, bench and aarch64"
+[ $# -gt 0 ] || die "no task given: allowed are build, test, python, lint, fuzz and aarch64"
 wanted=()
 for task in "$@"; do
   list=$(packages_of "$task")

@@ -154,6 +154,10 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   command->add_option("--repeat", options->repeat, "Rounds; at least 20 for a result to keep")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
+  // A set fixes these.
+  for (const char* name : {"--phase", "--dtype", "--length", "--batch"}) {
+    command->get_option("--set")->excludes(command->get_option(name));
+  }
   finish_command(
       *command, invocation,
       "  longhaul bench attention --set targets --json result.json\n"

@@ -97,8 +97,9 @@ class Peak:
 
 
 def write_results(path, machine, command, rows, merge):
-    """Writes a result file; with merge, rows of other ids that it already holds are kept."""
+    """Writes a result file; with merge, rows of other ids that it already holds are kept. A row names its command."""
     path = Path(path)
+    rows = [dict(row, command=command) for row in rows]
     if merge and path.exists():
         new = {row["id"] for row in rows}
         rows = [row for row in json.loads(path.read_text())["rows"] if row["id"] not in new] + rows

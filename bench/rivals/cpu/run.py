@@ -255,9 +255,8 @@ def main():
             command = "bench/rivals/cpu/run.py --threads {} --repeat {} --cases {}".format(
                 context.threads, context.repeat, " ".join(context.cases)
             )
-            measure.write_results(
-                context.json, dict(machine, ceilings=context.peak.samples[-1:]), command, rows, context.merge
-            )
+            command += " --no-amx" if context.no_amx else ""
+            measure.write_results(context.json, machine, command, rows, context.merge)
     return 0
 
 

@@ -175,6 +175,9 @@ double LambdaLaw::lambda(double target_sparsity, double context_length) const {
     if (*coefficient == 0) return 0;
     log_c = std::log(*coefficient);
   } else {
+    if (!(target_sparsity > 0 && target_sparsity < 1)) {
+      throw InvalidArgument(fmt::format("target_sparsity is {}, but it must lie between 0 and 1", target_sparsity));
+    }
     log_c += beta * std::log(target_sparsity / (1 - target_sparsity));
   }
   return std::exp(std::min(0.0, log_c - exponent * std::log(context_length)));

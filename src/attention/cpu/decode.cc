@@ -15,6 +15,13 @@ int splits_of(const AttentionParams& p, int request) {
   return decode_splits(p.kv_length(request), int64_t{p.batch} * p.heads_kv, p.batch_invariant);
 }
 
+bool any_split(const AttentionParams& p) {
+  for (int b = 0; b < p.batch; ++b) {
+    if (splits_of(p, b) > 1) return true;
+  }
+  return false;
+}
+
 /// Items that the heads of a request make, per part.
 int head_groups(const AttentionParams& p) {
   const int heads = decode_item_heads(p);
@@ -122,6 +129,7 @@ void cpu_decode(const AttentionParams& p) {
       kernels.decode_item(p, item_at(p, w, i), w.scratch + worker * w.scratch_bytes);
     }
   });
+  if (!any_split(p)) return;
   // Merging waits for all parts: a fixed order of additions is what makes the bits independent of the threads.
   const int64_t merges = int64_t{p.batch} * p.heads_kv;
   next = 0;
