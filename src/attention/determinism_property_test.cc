@@ -9,23 +9,13 @@
 #include <vector>
 
 #include "attention/testing/attention_case.h"
+#include "attention/testing/on_every_isa.h"
 #include "attention/testing/workspace.h"
-#include "core/cpu_features.h"
-#include "test_level.h"
 
 namespace longhaul {
 namespace {
 
 using namespace conformance;
-
-class OnEveryIsa : public ::testing::TestWithParam<Isa> {
- private:
-  ScopedIsa scoped_{GetParam()};
-};
-INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(usable_isas()),
-                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
-
-uint64_t seeds(int normal) { return static_cast<uint64_t>(testing::rounds(normal / 4, normal, 20 * normal)); }
 
 struct Bits {
   explicit Bits(const AttentionCase& test)

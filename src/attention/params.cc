@@ -11,8 +11,6 @@ namespace {
 
 using namespace checks;
 
-constexpr int64_t kMaxProbes = 32;
-
 void read_results(const AttentionArgs& args, AttentionParams& p) {
   const TensorView& out = args.output;
   check_required(out, "output");

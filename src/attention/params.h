@@ -7,6 +7,9 @@
 
 namespace longhaul {
 
+/// Lambdas that one call can probe: a bit each of a block's 32-bit mask.
+inline constexpr int kMaxProbes = 32;
+
 struct AttentionParams {
   int32_t batch = 0, heads_q = 0, heads_kv = 0;
   int32_t group = 0;      // query heads per KV head

@@ -9,9 +9,8 @@
 
 #include "attention/testing/attention_case.h"
 #include "attention/testing/compare.h"
+#include "attention/testing/on_every_isa.h"
 #include "attention/testing/score_case.h"
-#include "core/cpu_features.h"
-#include "test_level.h"
 
 namespace longhaul {
 namespace {
@@ -20,15 +19,6 @@ using namespace conformance;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-class OnEveryIsa : public ::testing::TestWithParam<Isa> {
- private:
-  ScopedIsa scoped_{GetParam()};
-};
-INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(usable_isas()),
-                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
-
-uint64_t seeds(int normal) { return static_cast<uint64_t>(testing::rounds(normal / 4, normal, 20 * normal)); }
 
 int64_t column_sum(const GuardedTensor& counters, int64_t kind) {
   int64_t sum = 0;

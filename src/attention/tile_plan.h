@@ -12,13 +12,14 @@ namespace longhaul {
 inline constexpr Geometry kCpuPrefill{.tile_keys = 64, .block_keys = 16, .group_rows = 16};
 inline constexpr Geometry kCpuDecode{.tile_keys = 64, .block_keys = 16, .group_rows = 0};
 
-/// Rows (positions x query heads of a KV head) that share one conversion of a key tile to fp32. The conversion costs as
-/// much as about 3 rows of arithmetic, so 256 rows hide it; their fp32 state, 2 x 128 KB at head size 128, still fits a
-/// 512 KB L2.
+/// Rows (positions x query heads of a KV head) that should share one conversion of a key tile to fp32. The conversion
+/// costs as much as about 3 rows of arithmetic, so 256 rows hide it; their fp32 state, 2 x 128 KB at head size 128,
+/// still fits a 512 KB L2.
 inline constexpr int kPrefillItemRows = 256;
 
 /// Query positions of one prefill work item: kPrefillItemRows over the query heads of a KV head, a multiple of the
-/// group's rows.
+/// group's rows and at least one group: with more than 16 heads an item has 16 rows of each, so more than
+/// kPrefillItemRows.
 int prefill_item_positions(int heads_per_kv);
 
 /// Half-open range of key positions.

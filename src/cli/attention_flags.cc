@@ -1,5 +1,10 @@
 #include "cli/attention_flags.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
 #include "attention/params.h"
 #include "attention/tile_plan.h"
 #include "cli/command.h"
@@ -8,6 +13,12 @@
 #include "longhaul/error.h"
 
 namespace longhaul::cli {
+namespace {
+
+// 0.01F as 0.01, not as the double 0.009999999776.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
+}  // namespace
 
 void AttentionFlags::add_phase(CLI::App& command) {
   command.add_option("--phase", phase, "Which kernel: prefill or decode (1 to 16 query tokens a request)")
@@ -21,12 +32,12 @@ void AttentionFlags::add_mask_and_scores(CLI::App& command) {
   command.add_flag("--full", full, "A query sees all keys")->excludes(causal_flag);
   command.add_option("--window-left", window_left, "A query at position p sees keys from p - N on (-1: all)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
+      ->check(whole_number(-1, kNoLimit))
       ->capture_default_str();
   command.add_option("--soft-cap", soft_cap, "Scores become C * tanh(score / C) (0: off)")
       ->type_name("C")
       ->check(number_from(0));
-  command.add_option("--softmax-scale", softmax_scale, "Factor on query x key (0: 1/sqrt(head size))")
+  command.add_option("--softmax-scale", softmax_scale, "Factor on query x key (0: the file's, or 1/sqrt(head size))")
       ->type_name("X")
       ->check(number_from(0));
 }
@@ -53,7 +64,7 @@ void AttentionFlags::add_skipping(CLI::App& command) {
       ->excludes("--scale-factor");
   command.add_option("--layer", layer, "With --config: the layer that the tensors are of")
       ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_number(0, 1 << 20))
       ->needs("--config");
   command.add_flag("--extrapolate", extrapolate, "With --config: allow a context length outside the calibrated range")
       ->needs("--config");
@@ -71,7 +82,7 @@ void AttentionFlags::add_rule(CLI::App& command) {
 void AttentionFlags::add_threads(CLI::App& command) {
   command.add_option("--threads", threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
       ->type_name("N")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_number(0, 1024))
       ->capture_default_str();
 }
 
@@ -136,9 +147,13 @@ Json lambda_json(const AttentionArgs& args) {
     case Lambda::Kind::none:
       return "none";
     case Lambda::Kind::scalar:
-      return args.lambda.value;
-    case Lambda::Kind::per_head:
-      return "per request and head";
+      return shortest(args.lambda.value);
+    case Lambda::Kind::per_head: {
+      const auto* values = static_cast<const float*>(args.lambda.values.data);
+      const auto [low, high] = std::minmax_element(values, values + args.lambda.values.size());
+      if (*low == *high) return shortest(*low);
+      return fmt::format("{} to {}, by request and head", *low, *high);
+    }
   }
   return nullptr;
 }

@@ -1,6 +1,6 @@
 #include "cli/attention_inputs.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,9 +17,28 @@ void swap_dimensions(TensorView& view, int a, int b) {
   std::swap(view.stride[a], view.stride[b]);
 }
 
+// Where the file holds layers and the prefix names none of them, say how to choose one.
+void check_prefix(const SafetensorsFile& file, const std::string& prefix) {
+  const std::vector<int> layers = layers_in(file);
+  if (layers.empty() || file.find(prefix + "query").given()) return;
+  throw InvalidArgument(
+      fmt::format("'{}' has no tensor '{}query', but the layers {}: choose one with --prefix, as in 'layer.{}.'",
+                  file.path(), prefix, fmt::join(layers, ", "), layers[0]));
+}
+
+// That of the layer which the prefix names, or of a file without layers.
+float softmax_scale_of(const SafetensorsFile& file, const std::string& prefix) {
+  const std::vector<int> layers = layers_in(file);
+  const std::vector<float> scales = softmax_scales(file, std::max<size_t>(1, layers.size()));
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (prefix == fmt::format("layer.{}.", layers[i])) return scales[i];
+  return layers.empty() ? scales[0] : 0.0F;
+}
+
 }  // namespace
 
 AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& options) : file_(path) {
+  check_prefix(file_, options.prefix);
   args_.query = file_.get(options.prefix + "query");
   args_.key = file_.get(options.prefix + "key");
   args_.value = file_.get(options.prefix + "value");
@@ -40,6 +59,7 @@ AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& op
   args_.value_scale = file_.find(options.prefix + "value_scale");
   if (const TensorView lambda = file_.find(options.prefix + "lambda"); lambda.given())
     args_.lambda = Lambda::per_head(lambda);
+  softmax_scale_ = softmax_scale_of(file_, options.prefix);
   set_lengths(options);
 }
 

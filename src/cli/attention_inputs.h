@@ -24,6 +24,8 @@ class AttentionInputs {
   AttentionInputs& operator=(const AttentionInputs&) = delete;
 
   const AttentionArgs& args() const { return args_; }
+  /// What the file's metadata gives for this layer; 0 (1/sqrt(head size)) where it has none.
+  float softmax_scale() const { return softmax_scale_; }
   /// What was assumed because the file does not say it.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -33,6 +35,7 @@ class AttentionInputs {
 
   SafetensorsFile file_;
   AttentionArgs args_;
+  float softmax_scale_ = 0;
   std::vector<std::vector<int32_t>> storage_;
   std::vector<std::string> notes_;
 };

@@ -161,6 +161,10 @@ int run_attend(const Invocation& invocation, AttendOptions options) {
   const AttentionInputs inputs(options.qkv, options.input);
   std::vector<std::string> notes = inputs.notes();
   AttentionArgs args = inputs.args();
+  if (options.flags.softmax_scale == 0 && inputs.softmax_scale() > 0) {
+    options.flags.softmax_scale = inputs.softmax_scale();
+    notes.push_back(fmt::format("softmax scale {}, from the file's metadata", inputs.softmax_scale()));
+  }
   std::vector<float> lambda_storage;
   options.flags.apply(args, lambda_storage, notes);
 
@@ -204,14 +208,14 @@ void add_oracle_flags(CLI::App& command, AttendOptions& options) {
       .add_option("--group-rows", options.group_rows,
                   "With --reference: query rows that vote together (0 in decode: all)")
       ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(whole_number(0, 1 << 20));
   command.add_option("--block-keys", options.block_keys, "With --reference: keys skipped together")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   command
       .add_option("--tile-keys", options.tile_keys, "With --reference: keys whose maximum joins the reference at once")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   command.add_flag("--one-part", options.one_part,
                    "With --reference, in decode: do not follow the kernel's splits of the keys");
 }

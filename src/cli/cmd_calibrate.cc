@@ -215,7 +215,7 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
   command->add_option("--checkpoint", options->checkpoint, "The same as a checkpoint's json, with the formula")
       ->type_name("FILE.json");
   command->add_option("--threads", options->threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
-      ->check(CLI::Range(0, 1024));
+      ->check(whole_number(0, 1024));
   finish_command(
       *command, invocation,
       "  longhaul calibrate --qkv captured.safetensors --target 0.5 --out longhaul.yaml\n"

@@ -145,7 +145,9 @@ int run_demo(const Invocation& invocation, const DemoOptions& options) {
   if (data.tokens() < kSampleGroups * kSampleRows)
     throw InvalidArgument(fmt::format("the activations have {} tokens, but the demo needs at least {}", data.tokens(),
                                       kSampleGroups * kSampleRows));
-  std::filesystem::create_directories(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw System(fmt::format("--out: cannot make the folder '{}': {}", options.out, error.message()));
   check_writable("--out", folder / "skipping.svg");
   say("Attention on real activations: {}.", about);
   say("Machine: {}.", machine);
@@ -190,10 +192,10 @@ void add_demo(CLI::App& program, Invocation& invocation) {
       ->type_name("DIR")
       ->capture_default_str();
   command->add_option("--repeat", options->repeat, "Timed rounds of the prefill")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
-      ->check(CLI::Range(0, 1024));
+      ->check(whole_number(0, 1024));
   finish_command(*command, invocation,
                  "  longhaul demo\n  longhaul demo --data my_model.safetensors --out results --json results/demo.json",
                  [&invocation, options] { return run_demo(invocation, *options); });

@@ -83,7 +83,9 @@ void add_verify(CLI::App& program, Invocation& invocation) {
       "Compare every kernel with the double-precision oracle over all pairs of contract options\n\n"
       "Exit status 1 where a result lies outside the tolerance that its dtype allows.");
   auto flags = std::make_shared<VerifyFlags>();
-  command->add_option("--seed", flags->seed, "Which cases are drawn")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Which cases are drawn")
+      ->check(whole_number(0, kNoLimit))
+      ->capture_default_str();
   command->add_option("--seconds", flags->seconds, "Go on with further seeds until so much time has passed")
       ->type_name("T")
       ->check(number_from(0, 1e6));
@@ -91,7 +93,7 @@ void add_verify(CLI::App& program, Invocation& invocation) {
       ->check(CLI::IsMember({"portable", "avx2", "avx512"}));
   command->add_option("--case", flags->only, "One case of the seed, to see a failure again")
       ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(whole_number(0, 1 << 20));
   finish_command(*command, invocation,
                  "  longhaul verify\n  longhaul verify --seconds 600 --seed 100\n  longhaul verify --isa portable "
                  "--seed 7 --case 12",

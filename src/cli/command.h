@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 namespace longhaul::cli {
@@ -19,6 +21,9 @@ void finish_command(CLI::App& command, Invocation& invocation, const std::string
 
 /// A finite number from low to high; CLI::Range lets NaN through.
 CLI::Validator number_from(double low, double high = 1e30);
+/// A whole number from low to high; the help shows "low..high".
+CLI::Validator whole_number(int64_t low, int64_t high);
+inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 void add_info(CLI::App& program, Invocation& invocation);
 void add_attend(CLI::App& program, Invocation& invocation);

@@ -87,9 +87,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::CallForVersion&) {
     say("longhaul {}", version_text());
   } catch (const CLI::Success&) {  // --help
-    const CLI::App* at = &program;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-    print_text(at->help());
+    print_text(program.help());    // that of the command asked for, with its full name
   } catch (const CLI::ParseError& error) {
     return report_error(command_path(program), error.what(), kWrongUsage);
   } catch (const UsageError& error) {
@@ -114,6 +112,18 @@ CLI::Validator number_from(double low, double high) {
                            : fmt::format("{} is not a number from {} up", text, low);
       },
       "", "number");
+}
+
+CLI::Validator whole_number(int64_t low, int64_t high) {
+  const auto limit = [](int64_t value) { return value == kNoLimit ? std::string() : std::to_string(value); };
+  return CLI::Validator(
+      [low, high, limit](const std::string& text) -> std::string {
+        int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return fmt::format("{} is not a whole number from {} {}", text, low,
+                           high == kNoLimit ? std::string("up") : "to " + limit(high));
+      },
+      fmt::format("{}..{}", low, limit(high)), "whole number");
 }
 
 void finish_command(CLI::App& command, Invocation& invocation, const std::string& examples, std::function<int()> run) {

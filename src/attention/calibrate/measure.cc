@@ -11,7 +11,6 @@
 namespace longhaul {
 namespace {
 
-constexpr size_t kMaxProbes = 32;
 constexpr size_t kAlignment = 64;
 
 // Output and workspace, reused from call to call.
@@ -92,7 +91,7 @@ int64_t check_inputs(std::span<const CalibrationSample> samples, Phase phase) {
 void probe_input(Caller& caller, const Decider& decider, const AttentionArgs& inputs, std::span<const float> lambdas,
                  std::span<SkipCurve> heads, Ticker& ticker) {
   for (size_t begin = 0; begin < lambdas.size(); begin += kMaxProbes) {
-    const size_t n = std::min(kMaxProbes, lambdas.size() - begin);
+    const size_t n = std::min<size_t>(kMaxProbes, lambdas.size() - begin);
     std::vector<int64_t> counters(heads.size() * 4, 0), skipped(heads.size() * n, 0);
     AttentionArgs args = inputs;
     args.probe_lambdas = TensorView::of(lambdas.data() + begin, DType::f32, {static_cast<int64_t>(n)});

@@ -132,8 +132,7 @@ class DecodeHead {
   }
 
  private:
-  // --- rows
-  // -----------------------------------------------------------------------------------------------------------
+  // --- rows ---
 
   void start_rows() {
     const float scale = p_.scale * p_.k_scale_of(head_kv_) * (p_.soft_cap > 0 ? 1.0F / p_.soft_cap : kLog2E);
@@ -176,8 +175,7 @@ class DecodeHead {
     }
   }
 
-  // --- one tile
-  // -------------------------------------------------------------------------------------------------------
+  // --- one tile ---
 
   /// scores[row][64] in log2 units, -inf where not visible; true when every row sees all keys of the tile that exist.
   bool score_tile(float* scores, const TileRows<T>& tile, DecodeFetch<T>* fetch) {
@@ -250,8 +248,7 @@ class DecodeHead {
     }
   }
 
-  // --- votes and weights: decode_votes-inl.h
-  // --------------------------------------------------------------------------
+  // --- votes and weights: decode_votes-inl.h ---
 
   void weigh_tile(float* scores, const TileRows<T>& tile, bool always);
   void measure(DecodeRow& row, const float* scores, const TileRows<T>& tile) const;
@@ -264,8 +261,7 @@ class DecodeHead {
   void probe(const float* tile_scores, uint32_t (&skipped)[kBlocks]) const;
   void carry_probe_sums(const float* scores, const uint32_t (&skipped)[kBlocks]);
 
-  // --- values
-  // ---------------------------------------------------------------------------------------------------------
+  // --- values ---
 
   void add_pending_values(const TileRows<T>& tile, DecodeFetch<T>& fetch) {
     const float* weights = weights_[current_ ^ 1];

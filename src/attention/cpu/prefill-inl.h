@@ -1,4 +1,4 @@
-// Prefill, one work item: the query heads of a KV head over up to 256 rows, key tiles newest first.
+// Prefill, one work item: the query heads of a KV head over prefill_item_positions() positions, key tiles newest first.
 //
 // Rows lie in the vector lanes: scores are S[key][row], so row maxima, exponentials, sums and votes need no operation
 // across lanes, keys and values are read as they lie (one scalar broadcast per FMA column), and a block of 16 keys can
@@ -7,8 +7,6 @@
 
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
-
-inline constexpr int kMaxProbes = 32;
 
 /// The part of a tile that a group's rows see, by row: keys [low, high) counted from the tile's first key.
 struct TileMask {
@@ -90,8 +88,7 @@ class PrefillRun {
     pool_ = scratch + kD + kDv;
   }
 
-  // --- groups
-  // ---------------------------------------------------------------------------------------------------------
+  // --- groups ---
 
   void make_groups() {
     const int64_t kv_length = p_.kv_length(item_.request);
@@ -159,8 +156,7 @@ class PrefillRun {
     }
   }
 
-  // --- one tile
-  // -------------------------------------------------------------------------------------------------------
+  // --- one tile ---
 
   void visit_tile(int64_t tile, KeyRange keys) {
     const int64_t begin = tile * kTile;
@@ -342,8 +338,7 @@ class PrefillRun {
     for (int r = 0; r < kVecs; ++r) store(g.sum + r * kLanes, sum[r]);
   }
 
-  // --- values
-  // ---------------------------------------------------------------------------------------------------------
+  // --- values ---
 
   /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
   bool read_values(const KeptBlocks& kept) {
@@ -410,8 +405,7 @@ class PrefillRun {
 
   int64_t* counter(int head, int kind) const { return p_.counters + head * p_.counters_head + kind * p_.counters_kind; }
 
-  // --- votes
-  // ----------------------------------------------------------------------------------------------------------
+  // --- votes ---
 
   struct Reference;
   Reference make_reference(const Group& g, const F (&tile_max)[kVecs], const F (&joined)[kVecs]) const;
@@ -424,8 +418,7 @@ class PrefillRun {
   void probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs], const F (&joined)[kVecs],
              Addend& addend);
 
-  // --- output
-  // ---------------------------------------------------------------------------------------------------------
+  // --- output ---
 
   void finish_group(Group& g) {
     const int64_t offset = p_.kv_length(item_.request) - p_.q_length(item_.request);

@@ -35,7 +35,6 @@ LONGHAUL_INLINE F load(const float* p) { return _mm256_loadu_ps(p); }
 LONGHAUL_INLINE void store(float* p, F x) { _mm256_storeu_ps(p, x); }
 LONGHAUL_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 LONGHAUL_INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN
-LONGHAUL_INLINE F min(F a, F b) { return _mm256_min_ps(a, b); }  // b where either is NaN
 LONGHAUL_INLINE F abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x); }
 LONGHAUL_INLINE F copy_sign(F magnitude, F sign) {
   const F bit = _mm256_set1_ps(-0.0F);

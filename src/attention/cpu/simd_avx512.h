@@ -42,7 +42,6 @@ LONGHAUL_INLINE F load(const float* p) { return _mm512_loadu_ps(p); }
 LONGHAUL_INLINE void store(float* p, F x) { _mm512_storeu_ps(p, x); }
 LONGHAUL_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 LONGHAUL_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }  // b where either is NaN
-LONGHAUL_INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }  // b where either is NaN
 LONGHAUL_INLINE F abs(F x) { return _mm512_abs_ps(x); }
 LONGHAUL_INLINE F copy_sign(F magnitude, F sign) {
   const F bit = _mm512_set1_ps(-0.0F);

@@ -41,7 +41,6 @@ LONGHAUL_INLINE F select(M m, F yes, F no) {
   return reinterpret_cast<F>(bits);
 }
 LONGHAUL_INLINE F max(F a, F b) { return select(a > b, a, b); }  // b where either is NaN
-LONGHAUL_INLINE F min(F a, F b) { return select(a < b, a, b); }  // b where either is NaN
 LONGHAUL_INLINE F abs(F x) { return reinterpret_cast<F>(reinterpret_cast<M>(x) & 0x7fffffff); }
 LONGHAUL_INLINE F copy_sign(F magnitude, F sign) {
   const M bit = ~M{0x7fffffff, 0x7fffffff, 0x7fffffff, 0x7fffffff};

@@ -10,22 +10,25 @@
 #include "attention/testing/random.h"
 #include "attention/tile_plan.h"
 
-// Error of the kernels' arithmetic
-// ---------------------------------
+// Error of the kernels' arithmetic.
+//
 // Inputs are exact in both. u = 2^-24 is fp32's unit roundoff; n the keys, t = n/64 + 1 the tiles a row sees.
-//   Scores. The scaled query is rounded (scale factors: 4 roundings), then d products are summed in some order: at most
-//   d more.
-//     |ds| <= (d + 8) u S with S = scale |q| |k|. A soft cap adds tanh's relative error of 3e-7 (5 u) and a product: 8
-//     u cap.
-//   Weights exp(s - m), computed as 2^x: the argument's rounding u |s - m| log2(e) <= 3 u S and the polynomial's 2 u,
-//   so a
-//     relative error of at most E = |ds| + 6 u S + 6 u. (m's own error cancels between numerator and denominator.)
-//   Sums. Adding n terms one after the other: n u. Every tile may rescale by another 2^x (and a final merge of at most
-//   64 parts
-//     does): 4 u each. So numerator and denominator each have a relative error of at most R = E + (n + 4 t + 256) u,
-//     the numerator's relative to A = sum of weight |v|, and the output's absolute error is at most 2 R A + 4 u |out|.
-//   Rounding to the output's dtype: half a unit in the last place of |out| + error.
-//   log-sum-exp: the sum's relative error R, and 4 u |lse| for ln and the final addition.
+//
+// Scores. The scaled query is rounded (scale factors: 4 roundings), then d products are summed in some order: at most
+// d more. |ds| <= (d + 8) u S with S = scale |q| |k|. A soft cap adds tanh's relative error of 3e-7 (5 u) and a
+// product: 8 u cap.
+//
+// Weights exp(s - m), computed as 2^x: the argument's rounding u |s - m| log2(e) <= 3 u S and the polynomial's 2 u, so
+// a relative error of at most E = |ds| + 6 u S + 6 u. (m's own error cancels between numerator and denominator.)
+//
+// Sums. Adding n terms one after the other: n u. Every tile may rescale by another 2^x (and a final merge of at most
+// 64 parts does): 4 u each. So numerator and denominator each have a relative error of at most R = E + (n + 4 t + 256)
+// u, the numerator's relative to A = sum of weight |v|, and the output's absolute error is at most 2 R A + 4 u |out|.
+//
+// Rounding to the output's dtype: half a unit in the last place of |out| + error.
+//
+// log-sum-exp: the sum's relative error R, and 4 u |lse| for ln and the final addition.
+//
 // A decision compares block_max - m_ref with ln(lambda): twice |ds|, 4 u of S and of ln(lambda) for the subtractions,
 // under rule sum also R's part of the sums.
 

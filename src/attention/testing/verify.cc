@@ -54,7 +54,7 @@ VerifyReport run_verify(const VerifyOptions& options) {
     const int count = static_cast<int>(specs.size());
     const int first = options.only ? *options.only : 0, last = options.only ? *options.only + 1 : count;
     if (first < 0 || last > count)
-      throw InvalidArgument(fmt::format("only is {}, but there are cases 0 to {}", first, count - 1));
+      throw InvalidArgument(fmt::format("case is {}, but there are cases 0 to {}", first, count - 1));
     for (int index = first; index < last && !stop; index += options.every) {
       verify_case(specs[index], isas, seed, index, report);
       if (options.progress) options.progress(++done, ((last - first - 1) / options.every + 1) * options.repeat);
