@@ -10,7 +10,10 @@ namespace longhaul {
 /// Lambdas that one call can probe: a bit each of a block's 32-bit mask.
 inline constexpr int kMaxProbes = 32;
 
+/// On a CUDA device the host checks shapes, strides and dtypes, and never reads what lengths, page table, lambdas,
+/// sinks and page contents hold: q_length() and its like are for CPU tensors only.
 struct AttentionParams {
+  Device device = Device::cpu;
   int32_t batch = 0, heads_q = 0, heads_kv = 0;
   int32_t group = 0;      // query heads per KV head
   int32_t d = 0, dv = 0;  // head size of query/key, of value/output
@@ -28,10 +31,12 @@ struct AttentionParams {
   float* lse = nullptr;
   int64_t lse_head = 0, lse_token = 0;
 
-  const int32_t* cu_q = nullptr;   // [batch + 1], contiguous
-  const int32_t* cu_kv = nullptr;  // ragged
-  int32_t page_size = 0;           // 0: ragged
-  const int32_t* page_table = nullptr;
+  const int32_t* cu_q = nullptr;        // [batch + 1], contiguous
+  const int32_t* cu_kv = nullptr;       // ragged
+  int64_t kv_rows = 0;                  // rows of the keys' first dimension: tokens (ragged) or pages (paged)
+  int32_t page_size = 0;                // 0: ragged
+  const int32_t* page_table = nullptr;  // [batch, max_pages]
+  int32_t max_pages = 0;
   int64_t page_table_request = 0;
   const int32_t* kv_lengths = nullptr;
 
@@ -52,7 +57,8 @@ struct AttentionParams {
 
   int64_t* counters = nullptr;  // [voting_heads, 4]
   int64_t counters_head = 0, counters_kind = 0;
-  uint8_t* skip_mask = nullptr;  // [voting_heads, groups, blocks], contiguous
+  // [voting_heads, groups, blocks], contiguous. CUDA: the caller's groups and blocks, which the kernel checks.
+  uint8_t* skip_mask = nullptr;
   int64_t mask_groups = 0, mask_blocks = 0;
   int32_t probes = 0;
   const float* probe_lambdas = nullptr;  // [probes]
@@ -61,6 +67,7 @@ struct AttentionParams {
   bool batch_invariant = false;
   int threads = 0;  // resolved, >= 1
   void* workspace = nullptr;
+  void* stream = nullptr;  // cudaStream_t
 
   int64_t q_length(int b) const { return cu_q[b + 1] - cu_q[b]; }
   int64_t kv_length(int b) const { return page_size ? kv_lengths[b] : cu_kv[b + 1] - cu_kv[b]; }

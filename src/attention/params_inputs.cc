@@ -80,6 +80,7 @@ void read_keys(const AttentionArgs& args, AttentionParams& p) {
   p.k_head = key.stride[last - 1];
   p.v_head = value.stride[last - 1];
   p.k_token = key.stride[last - 2];
+  p.kv_rows = key.shape[0];
   p.v_token = value.stride[last - 2];
   if (key.rank == 4) {
     p.page_size = static_cast<int32_t>(key.shape[1]);
@@ -122,6 +123,7 @@ void read_pages(const AttentionArgs& args, AttentionParams& p) {
   check_contiguous(lengths, "kv_lengths");
   p.page_table = static_cast<const int32_t*>(table.data);
   p.page_table_request = table.stride[0];
+  p.max_pages = static_cast<int32_t>(table.shape[1]);
   p.kv_lengths = static_cast<const int32_t*>(lengths.data);
   const int64_t room = table.shape[1] * p.page_size, pages = args.key.shape[0];
   for (int b = 0; b < p.batch; ++b) {
