@@ -50,7 +50,11 @@ apt-config dump | grep -E '^Acquire::(http|https|ftp|Check-)' >"$fresh/etc/apt/a
 cp --dereference /etc/resolv.conf /etc/hosts "$fresh/etc/" 2>/dev/null || true
 settings=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 CI=true)
 while IFS= read -r name; do settings+=("$name=${!name}"); done < <(compgen -e | grep -E '^(PIP_|https?_proxy$|no_proxy$)')
-if [ -n "${PIP_CERT:-}" ]; then install -D -m 644 "$PIP_CERT" "$fresh$PIP_CERT"; fi
+# Not below /etc/ssl, where installing ca-certificates writes the distribution's own.
+if [ -n "${PIP_CERT:-}" ]; then
+  install -D -m 644 "$PIP_CERT" "$fresh/opt/certificates.pem"
+  settings+=(PIP_CERT=/opt/certificates.pem)
+fi
 
 git clone --quiet "file://$root" "$fresh/opt/longhaul"
 
