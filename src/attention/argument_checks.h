@@ -23,16 +23,9 @@ template <class E = InvalidArgument, class... Args>
 
 inline bool is_wide_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
-inline void check_view(const TensorView& view, const char* name) {
-  view.check(name);
-  if (view.device != Device::cpu)
-    fail<Unsupported>("{} is {} on a CUDA device, but this build has attention kernels for CPU tensors only", name,
-                      view.describe());
-}
-
 inline void check_required(const TensorView& view, const char* name) {
   if (!view.given()) fail("{} is not given, but it is required", name);
-  check_view(view, name);
+  view.check(name);
 }
 
 inline bool has_shape(const TensorView& view, DType dtype, std::initializer_list<int64_t> shape) {

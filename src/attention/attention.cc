@@ -11,15 +11,19 @@
 #include "attention/cpu/workspace.h"
 #include "attention/mask_layout.h"
 #include "attention/params.h"
+#include "attention/sm90/run.h"
 #include "attention/tile_plan.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
 namespace {
 
+constexpr size_t kCudaWorkspaceAlignment = 256;  // that of cudaMalloc
+
 Geometry cpu_geometry(Phase phase) { return phase == Phase::prefill ? kCpuPrefill : kCpuDecode; }
 
 size_t workspace_bytes(const AttentionParams& p, Phase phase) {
+  if (p.device == Device::cuda) return sm90_workspace_bytes(p);
   AttentionParams counting = p;
   counting.workspace = nullptr;
   return phase == Phase::prefill ? cpu_prefill_workspace_bytes(counting) : cpu_decode_workspace_bytes(counting);
@@ -31,9 +35,10 @@ void check_workspace(const AttentionArgs& args, const AttentionParams& p, Phase 
     throw InvalidArgument(
         fmt::format("workspace is null, but this call needs {} bytes (attention_workspace_bytes)", needed));
   }
-  if (reinterpret_cast<uintptr_t>(args.workspace) % kWorkspaceAlignment != 0) {
-    throw InvalidArgument(fmt::format("workspace is at address {}, but it must be aligned to {} bytes", args.workspace,
-                                      kWorkspaceAlignment));
+  const size_t alignment = p.device == Device::cuda ? kCudaWorkspaceAlignment : kWorkspaceAlignment;
+  if (reinterpret_cast<uintptr_t>(args.workspace) % alignment != 0) {
+    throw InvalidArgument(
+        fmt::format("workspace is at address {}, but it must be aligned to {} bytes", args.workspace, alignment));
   }
   if (args.workspace_bytes < needed) {
     throw InvalidArgument(fmt::format("workspace_bytes is {}, but this call needs {} (attention_workspace_bytes)",
@@ -59,18 +64,20 @@ size_t attention_workspace_bytes(const AttentionArgs& args, Phase phase) {
 }
 
 Geometry attention_geometry(const AttentionArgs& args, Phase phase) {
-  make_params(args, phase);
-  return cpu_geometry(phase);
+  const AttentionParams p = make_params(args, phase);
+  return p.device == Device::cuda ? sm90_geometry() : cpu_geometry(phase);
 }
 
 SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase) {
-  return mask_shape(make_params(args, phase), phase, cpu_geometry(phase));
+  const AttentionParams p = make_params(args, phase);
+  return p.device == Device::cuda ? sm90_mask_shape(p) : mask_shape(p, phase, cpu_geometry(phase));
 }
 
 void attention(const AttentionArgs& args, Phase phase) {
   AttentionParams p = make_params(args, phase);
   check_workspace(args, p, phase);
   p.workspace = args.workspace;
+  if (p.device == Device::cuda) return sm90_attention(p);
   if (p.skip_mask != nullptr) {
     const int64_t voting_heads = phase == Phase::prefill ? p.heads_q : p.heads_kv;
     std::memset(p.skip_mask, 0, static_cast<size_t>(voting_heads * p.mask_groups * p.mask_blocks));

@@ -2,6 +2,7 @@
 
 #include "attention/argument_checks.h"
 #include "attention/mask_layout.h"
+#include "attention/params_cuda.h"
 #include "attention/tile_plan.h"
 #include "core/environment.h"
 #include "core/thread_pool.h"
@@ -27,7 +28,7 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
   p.out_token = out.stride[0];
   p.out_head = out.stride[1];
   if (!args.lse.given()) return;
-  check_view(args.lse, "lse");
+  args.lse.check("lse");
   if (!has_shape(args.lse, DType::f32, {p.heads_q, p.total_q}))
     fail("lse is {}, but it must be float32[{}, {}]", args.lse.describe(), p.heads_q, p.total_q);
   check_no_alias(args.lse, "lse");
@@ -39,7 +40,7 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
 void read_probes(const AttentionArgs& args, int64_t voting_heads, AttentionParams& p) {
   const TensorView &lambdas = args.probe_lambdas, &skipped = args.probe_skipped;
   if (!lambdas.given()) return refuse_given(skipped, "probe_skipped", "probe_lambdas is not given");
-  check_view(lambdas, "probe_lambdas");
+  lambdas.check("probe_lambdas");
   check_required(skipped, "probe_skipped");
   if (lambdas.dtype != DType::f32 || lambdas.rank != 1 || lambdas.shape[0] < 1 || lambdas.shape[0] > kMaxProbes)
     fail("probe_lambdas is {}, but it must be float32[n] with n from 1 to {}", lambdas.describe(), kMaxProbes);
@@ -60,10 +61,25 @@ void read_probes(const AttentionArgs& args, int64_t voting_heads, AttentionParam
   p.probe_skipped = static_cast<int64_t*>(skipped.data);
 }
 
+// The mask's shape: on the CPU what the lengths need, on a CUDA device what the caller made of them.
+SkipMaskShape mask_bounds(const AttentionArgs& args, Phase phase, const AttentionParams& p) {
+  const TensorView& mask = args.skip_mask;
+  if (p.device == Device::cuda) {
+    if (mask.dtype != DType::u8 || mask.rank != 3 || mask.shape[0] != p.heads_q)
+      fail("skip_mask is {}, but it must be uint8[{}, groups, blocks]", mask.describe(), p.heads_q);
+    return {p.heads_q, mask.shape[1], mask.shape[2]};
+  }
+  const SkipMaskShape shape = mask_shape(p, phase, phase == Phase::decode ? kCpuDecode : kCpuPrefill);
+  if (!has_shape(mask, DType::u8, {shape.voting_heads, shape.groups, shape.blocks}))
+    fail("skip_mask is {}, but it must be uint8[{}, {}, {}]", mask.describe(), shape.voting_heads, shape.groups,
+         shape.blocks);
+  return shape;
+}
+
 void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
   const int64_t voting_heads = phase == Phase::decode ? p.heads_kv : p.heads_q;
   if (args.counters.given()) {
-    check_view(args.counters, "counters");
+    args.counters.check("counters");
     if (!has_shape(args.counters, DType::i64, {voting_heads, 4}))
       fail("counters is {}, but it must be int64[{}, 4]", args.counters.describe(), voting_heads);
     check_no_alias(args.counters, "counters");
@@ -73,11 +89,8 @@ void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
   }
   read_probes(args, voting_heads, p);
   if (!args.skip_mask.given()) return;
-  check_view(args.skip_mask, "skip_mask");
-  const SkipMaskShape shape = mask_shape(p, phase, phase == Phase::decode ? kCpuDecode : kCpuPrefill);
-  if (!has_shape(args.skip_mask, DType::u8, {shape.voting_heads, shape.groups, shape.blocks}))
-    fail("skip_mask is {}, but it must be uint8[{}, {}, {}]", args.skip_mask.describe(), shape.voting_heads,
-         shape.groups, shape.blocks);
+  args.skip_mask.check("skip_mask");
+  const SkipMaskShape shape = mask_bounds(args, phase, p);
   check_contiguous(args.skip_mask, "skip_mask");
   p.skip_mask = static_cast<uint8_t*>(args.skip_mask.data);
   p.mask_groups = shape.groups;
@@ -87,8 +100,11 @@ void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
 void read_execution(const AttentionArgs& args, AttentionParams& p) {
   if (args.threads < 0 || args.threads > kMaxThreads)
     fail("threads is {}, but it must be from 1 to {}, or 0 for the default", args.threads, kMaxThreads);
-  if (args.stream != nullptr) fail("stream is {}, but the tensors are on the CPU, so it must be null", args.stream);
-  p.threads = args.threads == 0 ? default_threads() : args.threads;
+  if (p.device == Device::cpu) {
+    if (args.stream != nullptr) fail("stream is {}, but the tensors are on the CPU, so it must be null", args.stream);
+    p.threads = args.threads == 0 ? default_threads() : args.threads;
+  }
+  p.stream = args.stream;
   p.workspace = args.workspace;
 }
 
@@ -97,6 +113,7 @@ void read_execution(const AttentionArgs& args, AttentionParams& p) {
 AttentionParams make_params(const AttentionArgs& args, Phase phase) {
   AttentionParams p = make_input_params(args, phase);
   read_results(args, p);
+  if (p.device == Device::cuda) check_cuda_results(args);
   read_reports(args, phase, p);
   read_execution(args, p);
   return p;

@@ -3,6 +3,7 @@
 
 #include "attention/argument_checks.h"
 #include "attention/params.h"
+#include "attention/params_cuda.h"
 
 namespace longhaul {
 namespace {
@@ -15,7 +16,6 @@ constexpr int kMaxDecodeQueries = 16;
 
 void read_query(const AttentionArgs& args, AttentionParams& p) {
   const TensorView& q = args.query;
-  check_required(q, "query");
   if (q.rank != 3) fail("query is {}, but it must be [total_q, heads_q, d]", q.describe());
   if (!is_wide_float(q.dtype) && q.dtype != DType::f8e4m3)
     fail<Unsupported>("query has dtype {}, but supported are float32, float16, bfloat16 and float8_e4m3",
@@ -89,7 +89,7 @@ void read_keys(const AttentionArgs& args, AttentionParams& p) {
   }
 }
 
-// int32 [batch + 1] from 0 to total, not decreasing.
+// int32 [batch + 1] from 0 to total, not decreasing, which only the CPU can see here.
 const int32_t* read_cumulative(const TensorView& view, const char* name, int64_t entries, int64_t total,
                                const char* of) {
   check_required(view, name);
@@ -99,6 +99,7 @@ const int32_t* read_cumulative(const TensorView& view, const char* name, int64_t
     fail("{} has {} entries, but cu_seqlens_q has {}", name, view.shape[0], entries);
   check_contiguous(view, name);
   const auto* data = static_cast<const int32_t*>(view.data);
+  if (view.device == Device::cuda) return data;
   const int64_t last = view.shape[0] - 1;
   if (data[0] != 0) fail("{}[0] is {}, but it must be 0", name, data[0]);
   for (int64_t i = 0; i < last; ++i)
@@ -125,6 +126,7 @@ void read_pages(const AttentionArgs& args, AttentionParams& p) {
   p.page_table_request = table.stride[0];
   p.max_pages = static_cast<int32_t>(table.shape[1]);
   p.kv_lengths = static_cast<const int32_t*>(lengths.data);
+  if (p.device == Device::cuda) return;
   const int64_t room = table.shape[1] * p.page_size, pages = args.key.shape[0];
   for (int b = 0; b < p.batch; ++b) {
     const int64_t length = p.kv_lengths[b];
@@ -171,11 +173,12 @@ void read_mask_options(const AttentionArgs& args, AttentionParams& p) {
   // No two positions are further apart, and kernels may subtract the window from a position without overflow.
   p.window_left = args.window_left > 2 * kMaxPosition ? -1 : args.window_left;
   if (!args.sinks.given()) return;
-  check_view(args.sinks, "sinks");
+  args.sinks.check("sinks");
   if (!has_shape(args.sinks, DType::f32, {p.heads_q}))
     fail("sinks is {}, but it must be float32[{}]", args.sinks.describe(), p.heads_q);
   check_contiguous(args.sinks, "sinks");
   p.sinks = static_cast<const float*>(args.sinks.data);
+  if (p.device == Device::cuda) return;
   for (int h = 0; h < p.heads_q; ++h)
     if (!(p.sinks[h] < std::numeric_limits<float>::infinity()))
       fail("sinks[{}] is {}, but it must be finite or -inf", h, p.sinks[h]);
@@ -184,7 +187,7 @@ void read_mask_options(const AttentionArgs& args, AttentionParams& p) {
 void read_scale(const TensorView& view, const char* name, const char* of, DType dtype, int heads, const float*& data,
                 int64_t& stride) {
   if (!view.given()) return;
-  check_view(view, name);
+  view.check(name);
   if (dtype != DType::f8e4m3)
     fail("{} is given, but {} has dtype {} and only float8_e4m3 takes a scale", name, of, dtype_name(dtype));
   if (!has_shape(view, DType::f32, {1}) && !has_shape(view, DType::f32, {heads}))
@@ -218,6 +221,7 @@ void read_lambda(const AttentionArgs& args, AttentionParams& p) {
       p.lambdas = static_cast<const float*>(lambda.values.data);
       p.lambda_request = lambda.values.stride[0];
       p.lambda_head = lambda.values.stride[1];
+      if (p.device == Device::cuda) return;
       for (int b = 0; b < p.batch; ++b)
         for (int h = 0; h < p.heads_q; ++h)
           if (!valid(p.lambda_of(b, h)))
@@ -234,9 +238,14 @@ void read_lambda(const AttentionArgs& args, AttentionParams& p) {
 AttentionParams make_input_params(const AttentionArgs& args, Phase phase) {
   if (phase != Phase::prefill && phase != Phase::decode)
     fail("phase is {}, but it must be 0 (prefill) or 1 (decode)", static_cast<int>(phase));
+  check_required(args.query, "query");
+  check_one_device(args);
   AttentionParams p;
+  p.device = args.query.device;
+  if (p.device == Device::cuda) check_cuda_phase(phase);
   read_query(args, p);
   read_keys(args, p);
+  if (p.device == Device::cuda) check_cuda_inputs(args, p);
   read_lengths(args, phase, p);
   read_mask_options(args, p);
   read_scale(args.query_scale, "query_scale", "query", p.q_dtype, p.heads_q, p.q_scale, p.q_scale_head);

@@ -34,8 +34,7 @@ const std::vector<Mistake>& mistakes() {
       {"query_negative_stride", [](C& c) { c.args.query.stride[0] = -256; }, {"query", "-256"}},
       {"key_cuda",
        [](C& c) { c.args.key.device = Device::cuda; },
-       {"key", "bfloat16[70, 2, 64]", "CUDA"},
-       ErrorCode::unsupported},
+       {"key is bfloat16[70, 2, 64] on a CUDA device", "query is on the CPU"}},
       {"key_misaligned", [](C& c) { c.args.key.data = static_cast<char*>(c.args.key.data) + 1; }, {"key", "2 bytes"}},
       // Query.
       {"query_rank", [](C& c) { c.args.query.rank = 2; }, {"query is bfloat16[5, 4]", "[total_q, heads_q, d]"}},

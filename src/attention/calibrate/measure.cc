@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attention/params.h"
+#include "attention/params_cuda.h"
 #include "attention/reference/skip_margins.h"
 #include "longhaul/calibrate.h"
 #include "longhaul/error.h"
@@ -80,7 +81,7 @@ int64_t check_inputs(std::span<const CalibrationSample> samples, Phase phase) {
     for (const CalibrationInput& input : sample.layers) {
       AttentionArgs args = input.args;
       args.lambda = Lambda::none();
-      make_input_params(args, phase);
+      require_cpu(make_input_params(args, phase), "calibration");
       ++inputs;
     }
   }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "attention/mask_layout.h"
+#include "attention/params_cuda.h"
 #include "attention/reference/dense_math.h"
 #include "attention/reference/group.h"
 #include "core/thread_pool.h"
@@ -46,6 +47,7 @@ class Run {
  public:
   Run(const AttentionArgs& args, const ReferenceOptions& options)
       : p_(make_input_params(args, options.phase)), options_(options) {
+    require_cpu(p_, "the oracle");
     result_.mask_shape = mask_shape(p_, options.phase, options.geometry);
     const SkipMaskShape& shape = result_.mask_shape;
     result_.skip_mask.assign(shape.voting_heads * shape.groups * shape.blocks, 0);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 
+#include "attention/params_cuda.h"
 #include "attention/reference/group.h"
 #include "core/thread_pool.h"
 #include "longhaul/error.h"
@@ -173,6 +174,7 @@ SkipMargins skip_margins(const AttentionArgs& args, const ReferenceOptions& opti
   dense.lambda = Lambda::none();
   check_options(options);
   const AttentionParams p = make_input_params(dense, options.phase);
+  require_cpu(p, "the oracle");
   const std::vector<GroupPlace> places = list_groups(p, options);
   std::vector<std::vector<BlockMargin>> heads(options.phase == Phase::decode ? p.heads_kv : p.heads_q);
   std::mutex mutex;

@@ -13,8 +13,8 @@ enum Sm90Status : uint32_t {
   kSm90MaskTooSmall = 1U << 2,      ///< skip_mask has fewer groups or blocks than the lengths need
 };
 
-/// The current device's word, as the device sees it. Allocated on first use, which throws System while a stream of this
-/// thread is capturing. Thread-safe.
+/// The current device's word, as the device sees it. Allocated on first use, even while a stream is capturing.
+/// Thread-safe.
 uint32_t* sm90_status_word();
 
 /// Throws InvalidArgument naming what an earlier call on the current device met, and clears it. Thread-safe.

@@ -1,0 +1,18 @@
+// A build without CUDA: calls with CUDA tensors are told so.
+#include "core/cuda/without_cuda.h"
+#include "attention/sm90/run.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void refuse() { refuse_without_cuda("query, which is on a CUDA device,"); }
+
+}  // namespace
+
+void require_sm90() { refuse(); }
+size_t sm90_workspace_bytes(const AttentionParams& /*p*/) { refuse(); }
+Geometry sm90_geometry() { refuse(); }
+SkipMaskShape sm90_mask_shape(const AttentionParams& /*p*/) { refuse(); }
+void sm90_attention(const AttentionParams& /*p*/) { refuse(); }
+
+}  // namespace longhaul
