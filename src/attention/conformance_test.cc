@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,8 +19,9 @@ namespace {
 
 using namespace conformance;
 
-TEST(Conformance, EveryKernelAgreesWithTheOracle) {
+void verify(std::optional<Isa> isa) {
   VerifyOptions options;
+  options.isa = isa;
   options.seed = 20;
   options.every = testing::rounds(5, 1, 1);
   options.repeat = testing::rounds(1, 1, 10);
@@ -31,6 +33,9 @@ TEST(Conformance, EveryKernelAgreesWithTheOracle) {
   std::printf("%d comparisons in %.1f s, %d redraws, sparsity %.3f\n", report.cases, report.seconds, report.redraws,
               static_cast<double>(report.skipped) / static_cast<double>(report.visible));
 }
+
+TEST(Conformance, EveryKernelAgreesWithTheOracle) { verify(std::nullopt); }
+TEST(Conformance, TilesAgreeWithTheOracle) { verify(Isa::amx_emulated); }
 
 TEST(Conformance, ComparisonFindsSmallDifferences) {
   CaseSpec spec;

@@ -58,7 +58,7 @@ struct Chains {
 
 Chains chains() {
 #if defined(__x86_64__)
-  if (selected_isa() == Isa::avx512) return {chains_avx512, 16};
+  if (selected_isa() >= Isa::avx512) return {chains_avx512, 16};
   if (selected_isa() == Isa::avx2) return {chains_avx2, 8};
 #endif
   return {chains_portable, 4};

@@ -53,6 +53,7 @@ void print_info(const Chosen& now) {
   say("caches       {}", caches_text());
   say("system       {}", operating_system());
   say("instructions {}; in use: {}", usable_text(), now.isa);
+  if (!why_not_amx().empty()) say("no amx       {}", why_not_amx());
   say("threads      {} unless a call says otherwise\n", now.threads);
 
   Table kernels({"kernel", "voting group"});
@@ -92,6 +93,7 @@ Json info_json(const Chosen& now) {
           {"memory_bytes", memory_bytes()},
           {"usable_isas", isas},
           {"isa", now.isa},
+          {"why_not_amx", why_not_amx()},
           {"threads", now.threads},
           {"kernels", {{"prefill", geometry_json(kCpuPrefill)}, {"decode", geometry_json(kCpuDecode)}}},
           {"settings", list},

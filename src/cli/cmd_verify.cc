@@ -90,7 +90,7 @@ void add_verify(CLI::App& program, Invocation& invocation) {
       ->type_name("T")
       ->check(number_from(0, 1e6));
   command->add_option("--isa", flags->isa, "One instruction set instead of all usable ones")
-      ->check(CLI::IsMember({"portable", "avx2", "avx512"}));
+      ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx", "amx_emulated"}));
   command->add_option("--case", flags->only, "One case of the seed, to see a failure again")
       ->type_name("N")
       ->check(whole_number(0, 1 << 20));

@@ -26,7 +26,7 @@ struct Variable {
 constexpr std::array kVariables{
     Variable{"LONGHAUL_THREADS", "Threads of a call that does not say how many", "1 to 1024",
              "all cores this process may run on", [] { threads_setting(); }},
-    Variable{"LONGHAUL_ISA", "Instruction set of the CPU kernels", "portable, avx2, avx512",
+    Variable{"LONGHAUL_ISA", "Instruction set of the CPU kernels", "portable, avx2, avx512, amx",
              "the fastest that this machine and this build have", [] { isa_setting(); }},
 };
 
@@ -56,11 +56,12 @@ std::optional<Isa> isa_setting() {
   if (text.empty()) {
     return std::nullopt;
   }
-  try {
-    return isa_from_name(text);
-  } catch (const InvalidArgument&) {
-    throw InvalidArgument(fmt::format("LONGHAUL_ISA is '{}', but allowed are portable, avx2 and avx512", text));
+  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx}) {
+    if (isa_name(isa) == text) {
+      return isa;
+    }
   }
+  throw InvalidArgument(fmt::format("LONGHAUL_ISA is '{}', but allowed are portable, avx2, avx512 and amx", text));
 }
 
 std::vector<Setting> settings() {

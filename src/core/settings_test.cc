@@ -90,7 +90,9 @@ TEST(Settings, AWrongValueIsAnErrorWhereItIsUsedAndIsListed) {
     EXPECT_EQ(setting("LONGHAUL_THREADS").error, expected);
   }
   const ScopedVariable isa("LONGHAUL_ISA", "AVX2");
-  EXPECT_EQ(setting("LONGHAUL_ISA").error, "LONGHAUL_ISA is 'AVX2', but allowed are portable, avx2 and avx512");
+  EXPECT_EQ(setting("LONGHAUL_ISA").error, "LONGHAUL_ISA is 'AVX2', but allowed are portable, avx2, avx512 and amx");
+  const ScopedVariable emulated("LONGHAUL_ISA", "amx_emulated");  // for tests, not for users
+  EXPECT_THROW(isa_setting(), InvalidArgument);
 }
 
 TEST(Settings, UnknownVariablesAreReported) {
@@ -110,16 +112,23 @@ TEST(CpuFeatures, PortableAlwaysRunsAndNamesGoBothWays) {
   ASSERT_FALSE(usable.empty());
   EXPECT_EQ(usable.front(), Isa::portable);
   EXPECT_TRUE(std::is_sorted(usable.begin(), usable.end()));
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::amx_emulated}) {
     EXPECT_EQ(isa_from_name(isa_name(isa)), isa);
   }
   EXPECT_THROW(isa_from_name("sse"), InvalidArgument);
-  EXPECT_THROW(isa_name(static_cast<Isa>(3)), InvalidArgument);
+  EXPECT_THROW(isa_name(static_cast<Isa>(5)), InvalidArgument);
+}
+
+TEST(CpuFeatures, AmxIsUsableOrSaysWhyNot) {
+  const std::vector<Isa> usable = usable_isas(), testable = testable_isas();
+  EXPECT_EQ(std::count(usable.begin(), usable.end(), Isa::amx), why_not_amx().empty() ? 1 : 0);
+  EXPECT_EQ(std::count(usable.begin(), usable.end(), Isa::amx_emulated), 0);
+  EXPECT_EQ(std::count(testable.begin(), testable.end(), Isa::amx_emulated), 1);
 }
 
 TEST(CpuFeatures, AnOverrideHoldsUntilItEnds) {
   const Isa before = selected_isa();
-  for (const Isa isa : usable_isas()) {
+  for (const Isa isa : testable_isas()) {
     {
       const ScopedIsa outer(isa);
       EXPECT_EQ(selected_isa(), isa);
@@ -128,8 +137,8 @@ TEST(CpuFeatures, AnOverrideHoldsUntilItEnds) {
     }
     EXPECT_EQ(selected_isa(), before);
   }
-  if (usable_isas().back() != Isa::avx512) {
-    EXPECT_THROW(ScopedIsa{Isa::avx512}, Unsupported);
+  if (usable_isas().back() != Isa::amx) {
+    EXPECT_THROW(ScopedIsa{Isa::amx}, Unsupported);
     EXPECT_EQ(selected_isa(), before);
   }
 }

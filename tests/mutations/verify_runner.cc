@@ -10,7 +10,9 @@ int main() {
   try {
     VerifyOptions options;
     options.stop_at_first_failure = true;
-    const VerifyReport report = run_verify(options);
+    VerifyReport report = run_verify(options);
+    options.isa = longhaul::Isa::amx_emulated;
+    if (report.failures.empty()) report = run_verify(options);
     for (const VerifyFailure& f : report.failures)
       std::printf("%s case %d: %s\n  %s\n", f.isa.c_str(), f.index, f.what.c_str(), f.spec.c_str());
     std::printf("%d comparisons in %.1f s\n", report.cases, report.seconds);

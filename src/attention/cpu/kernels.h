@@ -47,5 +47,13 @@ const CpuKernels& cpu_kernels(Isa isa);
 extern const CpuKernels kPortableKernels;
 extern const CpuKernels kAvx2Kernels;
 extern const CpuKernels kAvx512Kernels;
+extern const CpuKernels kAmxKernels;
+extern const CpuKernels kAmxEmulatedKernels;
+
+/// Whether the kernels of Isa::amx run prefill on matrix tiles: where the inputs are exact in bf16.
+constexpr bool prefill_on_tiles(DType query, DType kv) {
+  const auto exact = [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f8e4m3; };
+  return exact(query) && exact(kv);
+}
 
 }  // namespace longhaul

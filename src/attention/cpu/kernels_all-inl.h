@@ -18,9 +18,12 @@
 #include "attention/cpu/rows-inl.h"
 
 // Each needs those above it: the blank lines keep the formatter from sorting them.
+#include "attention/cpu/prefill_group-inl.h"
+
 #include "attention/cpu/prefill_products-inl.h"
 
 #include "attention/cpu/prefill-inl.h"
+#include "attention/cpu/prefill_kernels-inl.h"
 #include "attention/cpu/prefill_votes-inl.h"
 
 #include "attention/cpu/decode_head-inl.h"

@@ -8,51 +8,25 @@
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
-/// The part of a tile that a group's rows see, by row: keys [low, high) counted from the tile's first key.
-struct TileMask {
-  alignas(64) float low[kRows], high[kRows];
-};
-
-/// Statistics of one tile of one group, by row.
-struct TileScores {
-  alignas(64) float scores[kTile * kRows];  // log2 units; -inf where not visible; then the weights
-  alignas(64) float block_max[kBlocks][kRows];
-  alignas(64) float block_bad[kBlocks][kRows];  // 0, or NaN where the row sees a score in the block that is not finite
-};
-
-/// One voting group of one head: 16 rows at absolute positions [position, position + 16), of which [begin, end) exist.
-struct Group {
-  int head;
-  int64_t position;
-  int begin, end;
-  int64_t mask_group;  // its index in skip_mask
-  KeyRange keys;       // union over its rows
-  float lambda, log2_lambda;
-  bool first;  // no tile visited yet
-  int64_t visible, skipped;
-  int64_t* probe_skipped;
-  alignas(64) float max[kRows], sum[kRows];
-  float* query;      // [d][16], scaled
-  float* output;     // at output_index()
-  float* probe_sum;  // [probes][16], kept sum under each λ (rule sum)
-
-  bool row_exists(int r) const { return r >= begin && r < end; }
-};
-
 /// Everything that lives while one item runs; memory comes from the caller's workspace.
 template <int kD, int kDv, Mode kMode>
 class PrefillRun {
  public:
-  PrefillRun(const AttentionParams& p, const PrefillItem& item, float* scratch) : p_(p), item_(item) {
+  using P = Products<kD, kDv>;
+
+  PrefillRun(const AttentionParams& p, const PrefillItem& item, float* scratch)
+      : p_(p),
+        item_(item),
+        tile_rows_{p, item},
+        products_(scratch + P::kTogether * sizeof(TileScores) / sizeof(float)) {
     lay_out(scratch);
   }
 
   static size_t scratch_floats(const AttentionParams& p) {
     const size_t groups = max_groups(p);
     const size_t group_floats =
-        (kD + kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
-    return kTile * (kRowStride<kD> + kRowStride<kDv>)+kTogether * sizeof(TileScores) / sizeof(float) +
-           groups * group_floats + kDv + kD;
+        P::kQueryFloats + (kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
+    return P::kScratchFloats + P::kTogether * sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
   }
 
   void run() {
@@ -77,13 +51,9 @@ class PrefillRun {
 
   void lay_out(float* scratch) {
     tiles_ = reinterpret_cast<TileScores*>(scratch);
-    scratch += kTogether * sizeof(TileScores) / sizeof(float);
+    scratch += P::kTogether * sizeof(TileScores) / sizeof(float) + P::kScratchFloats;
     groups_ = reinterpret_cast<Group*>(scratch);
     scratch += max_groups(p_) * sizeof(Group) / sizeof(float);
-    keys_ = scratch;
-    scratch += kTile * kRowStride<kD>;
-    values_ = scratch;
-    scratch += kTile * kRowStride<kDv>;
     row_ = scratch;
     pool_ = scratch + kD + kDv;
   }
@@ -115,8 +85,8 @@ class PrefillRun {
         g.first = true;
         g.visible = g.skipped = 0;
         g.query = pool;
-        g.output = pool + kD * kRows;
-        pool += (kD + kDv) * kRows;
+        g.output = pool + P::kQueryFloats;
+        pool += P::kQueryFloats + kDv * kRows;
         if constexpr (kMode == Mode::probe) {
           g.probe_skipped = p_.probe_skipped + static_cast<int64_t>(head) * p_.probes;
           g.probe_sum = pool;
@@ -124,7 +94,7 @@ class PrefillRun {
           pool += kMaxProbes * kRows;
         }
         for (int r = 0; r < kRows; ++r) {
-          g.max[r] = -kInfinity;
+          g.max[r] = g.base[r] = -kInfinity;
           g.sum[r] = 0;
         }
         for (int i = 0; i < kDv * kRows; ++i) g.output[i] = 0;
@@ -143,16 +113,14 @@ class PrefillRun {
 
   void pack_query(Group& g, int64_t offset) {
     // With a soft cap the scores stay in units of the cap until tanh; otherwise they come out in log2 units at once.
-    const float scale = p_.scale * p_.q_scale_of(g.head) * p_.k_scale_of(item_.head_kv) *
-                        (p_.soft_cap > 0 ? 1.0F / p_.soft_cap : kLog2E);
+    g.scale = p_.scale * p_.q_scale_of(g.head) * p_.k_scale_of(item_.head_kv) *
+              (p_.soft_cap > 0 ? 1.0F / p_.soft_cap : kLog2E);
     for (int r = 0; r < kRows; ++r) {
-      if (!g.row_exists(r)) {
-        for (int c = 0; c < kD; ++c) g.query[c * kRows + r] = 0;
-        continue;
+      if (g.row_exists(r)) {
+        const int64_t token = p_.cu_q[item_.request] + (g.position + r - offset);
+        read_row(p_.q, p_.q_dtype, token * p_.q_token + g.head * p_.q_head, kD, row_);
       }
-      const int64_t token = p_.cu_q[item_.request] + (g.position + r - offset);
-      read_row(p_.q, p_.q_dtype, token * p_.q_token + g.head * p_.q_head, kD, row_);
-      for (int c = 0; c < kD; ++c) g.query[c * kRows + r] = row_[c] * scale;
+      P::put_query(g.query, r, g.row_exists(r) ? row_ : nullptr, g.scale);
     }
   }
 
@@ -162,28 +130,22 @@ class PrefillRun {
     const int64_t begin = tile * kTile;
     tile_keys_ = {begin > keys.begin ? begin : keys.begin, begin + kTile < keys.end ? begin + kTile : keys.end};
     tile_begin_ = begin;
-    for (int j = 0; j < kTile; ++j) {
-      float* row = keys_ + j * kRowStride<kD>;
-      if (begin + j < tile_keys_.begin || begin + j >= tile_keys_.end) {
-        for (int c = 0; c < kD; ++c) row[c] = 0;
-      } else {
-        read_row(p_.k, p_.kv_dtype, p_.k_offset(item_.request, begin + j, item_.head_kv), kD, row);
-      }
-    }
-    for (int b = 0; b < kBlocks; ++b) values_read_[b] = false;
+    tile_rows_.begin = begin;
+    tile_rows_.keys = tile_keys_;
+    products_.read_keys(tile_rows_);
     visit_groups();
     if constexpr (kMode == Mode::skip) count_unread_values();
   }
 
   void visit_groups() {
-    Group* waiting[kTogether];
+    Group* waiting[P::kTogether];
     int count = 0;
     for (int g = 0; g < group_count_; ++g) {
       Group& group = groups_[g];
       if (group.keys.begin >= tile_keys_.end || group.keys.end <= tile_keys_.begin) continue;
       waiting[count++] = &group;
-      if (count == kTogether) {
-        visit<kTogether>(waiting);
+      if (count == P::kTogether) {
+        visit<P::kTogether>(waiting);
         count = 0;
       }
     }
@@ -201,15 +163,15 @@ class PrefillRun {
       query[i] = g[i]->query;
       scores[i] = tiles_[i].scores;
     }
-    score_tile<kD, kG>(query, keys_, scores);
+    products_.template score<kG>(query, scores);
     for (int i = 0; i < kG; ++i) {
       Addend addend;
       weigh(*g[i], tiles_[i], addend);
       if (addend.kept.count == 0) continue;  // nothing of this tile joins the result
-      if (read_values(addend.kept)) {
+      if (products_.read_values(tile_rows_, addend)) {
         add_values_row_by_row(*g[i], addend);
       } else {
-        add_values<kDv>(addend, values_);
+        products_.add(addend);
       }
     }
   }
@@ -217,13 +179,15 @@ class PrefillRun {
   /// Votes, then turns the scores of the kept blocks into weights; what is left to add comes out in `addend`.
   void weigh(Group& g, TileScores& tile, Addend& addend) {
     tile_ = &tile;
+    F scale = set1(1.0F);  // still to be applied
+    if constexpr (P::kLateScale) scale = scale_scores(g);
     if (p_.soft_cap > 0) cap_scores();
     TileMask mask;
     const bool partial = make_mask(g, mask);
     if (partial) {
-      statistics<true>(mask);
+      statistics<true>(mask, scale);
     } else {
-      statistics<false>(mask);
+      statistics<false>(mask, scale);
     }
     F tile_max[kVecs], joined[kVecs];
     for (int r = 0; r < kVecs; ++r) {
@@ -240,12 +204,11 @@ class PrefillRun {
       if (!g.first) drop_blocks(g, mask, partial, tile_max, joined, kept);
     }
     record(g, mask, partial, kept);
-    addend.weights = tile.scores;
     addend.output = g.output;
     if constexpr (kMode == Mode::probe) {
-      probe(g, mask, partial, tile_max, joined, addend);
+      probe(g, mask, partial, tile_max, joined, scale, addend);
     } else if (kept.count > 0) {
-      weigh_kept(g, joined, addend);
+      weigh_kept(g, joined, scale, addend);
     }
     g.first = false;
   }
@@ -254,6 +217,14 @@ class PrefillRun {
     const int64_t begin = tile_begin_ + b * kBlock;
     return g.keys.begin < begin + kBlock && g.keys.end > begin && begin < tile_keys_.end &&
            begin + kBlock > tile_keys_.begin;
+  }
+
+  /// Scores that come out as q.k, unscaled: applied now where a soft cap follows, otherwise left to the statistics and
+  /// the weights. A scale that vanishes cannot be left: it would turn the -inf of a masked score into NaN.
+  F scale_scores(const Group& g) {
+    if (p_.soft_cap == 0 && g.scale >= 1e-30F) return set1(g.scale);
+    for (int i = 0; i < kTile * kRows; i += kLanes) store(tile_->scores + i, load(tile_->scores + i) * set1(g.scale));
+    return set1(1.0F);
   }
 
   void cap_scores() {
@@ -283,7 +254,7 @@ class PrefillRun {
 
   /// Masks the scores; block maxima; in skip and probe mode, where a visible score is not finite.
   template <bool kPartial>
-  void statistics(const TileMask& mask) {
+  void statistics(const TileMask& mask, F scale) {
     for (int b = 0; b < kBlocks; ++b) {
       F block_max[kVecs], bad[kVecs];
       for (int r = 0; r < kVecs; ++r) {
@@ -308,6 +279,7 @@ class PrefillRun {
         }
       }
       for (int r = 0; r < kVecs; ++r) {
+        if constexpr (P::kLateScale) block_max[r] = block_max[r] * scale;
         store(tile_->block_max[b] + r * kLanes, block_max[r]);
         if constexpr (kMode != Mode::dense) store(tile_->block_bad[b] + r * kLanes, bad[r]);
       }
@@ -315,74 +287,42 @@ class PrefillRun {
   }
 
   /// Turns the kept blocks' scores into weights and joins their sum and maximum.
-  void weigh_kept(Group& g, const F (&joined)[kVecs], Addend& addend) {
+  void weigh_kept(Group& g, const F (&joined)[kVecs], F scale, Addend& addend) {
     F base[kVecs], sum[kVecs];
     for (int r = 0; r < kVecs; ++r) {
+      const F before = load(g.base + r * kLanes), next = P::next_base(before, joined[r]);
       // A row that has seen nothing has maximum -inf: any finite base gives it weights of 0.
-      base[r] = select(less_equal(joined[r], set1(-kInfinity)), zero(), joined[r]);
-      addend.rescale[r] = LONGHAUL_MUTATE(2, exp2(load(g.max + r * kLanes) - base[r]), set1(1.0F));
+      base[r] = select(less_equal(next, set1(-kInfinity)), zero(), next);
+      addend.rescale[r] = LONGHAUL_MUTATE(2, exp2(before - base[r]), set1(1.0F));
       sum[r] = load(g.sum + r * kLanes) * addend.rescale[r];
       store(g.max + r * kLanes, joined[r]);
+      store(g.base + r * kLanes, next);
     }
-    for (int i = 0; i < addend.kept.count; ++i) {
-      float* weights = tile_->scores + addend.kept.block[i] * kBlock * kRows;
-      for (int j = 0; j < kBlock; ++j) {
-        for (int r = 0; r < kVecs; ++r) {
-          float* at = weights + j * kRows + r * kLanes;
-          const F w = exp2(load(at) - base[r]);
-          store(at, w);
-          sum[r] = sum[r] + w;
-        }
-      }
-    }
+    products_.template weigh<kMode == Mode::probe>(addend, tile_->scores, scale, base, sum);
     for (int r = 0; r < kVecs; ++r) store(g.sum + r * kLanes, sum[r]);
   }
 
-  // --- values ---
-
-  /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
-  bool read_values(const KeptBlocks& kept) {
-    bool bad = false;
-    for (int i = 0; i < kept.count; ++i) {
-      if (!values_read_[kept.block[i]]) read_values(kept.block[i]);
-      bad = bad || values_bad_[kept.block[i]];
-    }
-    return bad;
-  }
-
-  void read_values(int b) {
-    values_read_[b] = true;
-    F bad = zero();
-    for (int j = b * kBlock; j < (b + 1) * kBlock; ++j) {
-      float* row = values_ + j * kRowStride<kDv>;
-      if (tile_begin_ + j < tile_keys_.begin || tile_begin_ + j >= tile_keys_.end) {
-        for (int c = 0; c < kDv; ++c) row[c] = 0;
-        continue;
-      }
-      read_row(p_.v, p_.kv_dtype, p_.v_offset(item_.request, tile_begin_ + j, item_.head_kv), kDv, row);
-      for (int c = 0; c < kDv; c += kLanes) bad = fma(load(row + c), zero(), bad);
-    }
-    values_bad_[b] = any(is_nan(bad));
-  }
+  // --- values
+  // ---------------------------------------------------------------------------------------------------------
 
   /// A weight of 0 times a value that is not finite is NaN: rows that do not see that key must not meet it.
   void add_values_row_by_row(Group& g, const Addend& addend) {
     alignas(64) float factor[kRows];
     for (int r = 0; r < kVecs; ++r) store(factor + r * kLanes, addend.rescale[r]);
     const int64_t kv_length = p_.kv_length(item_.request);
-    for (int r = g.begin; r < g.end; ++r) {
-      const KeyRange keys = visible_keys(g.position + r, kv_length, p_.causal, p_.window_left);
-      for (int c = 0; c < kDv; ++c) {
-        float sum = g.output[output_index<kDv>(r, c)] * factor[r];
-        for (int i = 0; i < addend.kept.count; ++i) {
-          const int first = addend.kept.block[i] * kBlock;
-          for (int j = first; j < first + kBlock; ++j) {
-            const int64_t key = tile_begin_ + j;
-            if (key >= keys.begin && key < keys.end)
-              sum += addend.weights[j * kRows + r] * values_[j * kRowStride<kDv> + c];
-          }
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kDv; ++c) g.output[P::output_index(r, c)] *= factor[r];
+    }
+    for (int i = 0; i < addend.kept.count; ++i) {
+      const int first = addend.kept.block[i] * kBlock;
+      for (int j = first; j < first + kBlock; ++j) {
+        const float* value = products_.value_row(tile_rows_, j);
+        for (int r = g.begin; r < g.end; ++r) {
+          const KeyRange keys = visible_keys(g.position + r, kv_length, p_.causal, p_.window_left);
+          if (tile_begin_ + j < keys.begin || tile_begin_ + j >= keys.end) continue;
+          const float weight = products_.weight(addend, j, r);
+          for (int c = 0; c < kDv; ++c) g.output[P::output_index(r, c)] += weight * value[c];
         }
-        g.output[output_index<kDv>(r, c)] = sum;
       }
     }
   }
@@ -395,7 +335,7 @@ class PrefillRun {
       const int64_t begin = tile_begin_ + b * kBlock, end = begin + kBlock;
       const int64_t keys =
           (end < tile_keys_.end ? end : tile_keys_.end) - (begin > tile_keys_.begin ? begin : tile_keys_.begin);
-      if (!values_read_[b] && keys > 0) bytes += keys * kDv * static_cast<int64_t>(dtype_size(p_.kv_dtype));
+      if (!products_.values_read(b) && keys > 0) bytes += keys * kDv * static_cast<int64_t>(dtype_size(p_.kv_dtype));
     }
     const int64_t share = bytes / p_.group;
     for (int h = 0; h < p_.group; ++h) {
@@ -416,7 +356,7 @@ class PrefillRun {
   int64_t visible_scores(const Group& g, const TileMask& mask, bool partial, int b) const;
   void record(Group& g, const TileMask& mask, bool partial, const KeptBlocks& kept);
   void probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs], const F (&joined)[kVecs],
-             Addend& addend);
+             F scale, Addend& addend);
 
   // --- output ---
 
@@ -424,8 +364,8 @@ class PrefillRun {
     const int64_t offset = p_.kv_length(item_.request) - p_.q_length(item_.request);
     for (int r = g.begin; r < g.end; ++r) {
       const int64_t token = p_.cu_q[item_.request] + (g.position + r - offset);
-      for (int c = 0; c < kDv; ++c) row_[c] = g.output[output_index<kDv>(r, c)];
-      write_result(p_, token, g.head, row_, g.max[r], g.sum[r]);
+      for (int c = 0; c < kDv; ++c) row_[c] = g.output[P::output_index(r, c)];
+      write_result(p_, token, g.head, row_, g.base[r], g.sum[r]);
     }
     if (p_.counters != nullptr) {
       add_counter(counter(g.head, 0), g.visible);
@@ -435,18 +375,16 @@ class PrefillRun {
 
   const AttentionParams& p_;
   const PrefillItem& item_;
+  PrefillTile tile_rows_;
+  P products_;
   TileScores* tiles_ = nullptr;  // [kTogether]
   TileScores* tile_ = nullptr;   // of the group at hand
   Group* groups_ = nullptr;
   int group_count_ = 0;
-  float* keys_ = nullptr;    // [64][kRowStride] fp32
-  float* values_ = nullptr;  // [64][kRowStride] fp32
   float* row_ = nullptr;
   float* pool_ = nullptr;
   int64_t tile_begin_ = 0;
   KeyRange tile_keys_;  // the part of the tile that exists for this item
-  bool values_read_[kBlocks] = {};
-  bool values_bad_[kBlocks] = {};
 };
 
 }  // namespace longhaul::LONGHAUL_ISA

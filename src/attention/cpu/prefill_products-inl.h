@@ -10,9 +10,6 @@
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
-inline constexpr int kRows = 16;  // rows of a voting group
-inline constexpr int kVecs = kRows / kLanes;
-static_assert(kRows == kCpuPrefill.group_rows);
 // Floats from one key's (value's) row to the next. Without the 64 bytes of padding the rows of a tile, 512 bytes apart,
 // would share 8 of a 32 KB cache's 64 sets.
 template <int kD>
@@ -61,20 +58,6 @@ __attribute__((noinline)) void score_tile(const float* const (&query)[kG], const
   for (; key + kN <= kTile; key += kN) score_columns<kN, kD, kG>(query, keys, key, scores);
   if constexpr (kTile % kN > 0) score_columns<kTile % kN, kD, kG>(query, keys, key, scores);
 }
-
-/// Blocks of a tile that are computed, in visiting order.
-struct KeptBlocks {
-  int count = 0;
-  int block[kBlocks];
-};
-
-/// What one group adds to its output.
-struct Addend {
-  KeptBlocks kept;
-  const float* weights;  // [64][16]
-  float* output;         // at output_index()
-  F rescale[kVecs];      // of the output before
-};
 
 /// Where a group keeps element c of row r's output: rows in the lanes, as the scores, or elements in the lanes.
 template <int kDv>
@@ -145,6 +128,84 @@ __attribute__((noinline)) void add_values(const Addend& group, const float* valu
     if constexpr (kDv % kColumns > 0) add_columns<kDv % kColumns, kDv>(group, values, column);
   }
 }
+
+/// Keys and values of the tile at hand in fp32, converted once for all groups of the item.
+template <int kD, int kDv>
+class Products {
+ public:
+  static constexpr bool kLateScale = false;  // the query is stored scaled
+  static constexpr int kTogether = LONGHAUL_ISA::kTogether;
+  static constexpr int kQueryFloats = kD * kRows;  // of a group
+  static constexpr size_t kScratchFloats = kTile * (kRowStride<kD> + kRowStride<kDv>);
+
+  explicit Products(float* scratch) : keys_(scratch), values_(keys_ + kTile * kRowStride<kD>) {}
+
+  /// Query row r of a group; null where it does not exist.
+  static void put_query(float* query, int r, const float* row, float scale) {
+    for (int c = 0; c < kD; ++c) query[c * kRows + r] = row == nullptr ? 0 : row[c] * scale;
+  }
+  static int output_index(int r, int c) { return LONGHAUL_ISA::output_index<kDv>(r, c); }
+
+  void read_keys(const PrefillTile& tile) {
+    for (int j = 0; j < kTile; ++j) tile.read_key(j, kD, keys_ + j * kRowStride<kD>);
+    for (bool& read : values_read_) read = false;
+  }
+  template <int kG>
+  void score(const float* const (&query)[kG], float* const (&scores)[kG]) const {
+    score_tile<kD, kG>(query, keys_, scores);
+  }
+
+  /// What the running maximum makes of the point that the weights refer to.
+  static F next_base(F, F max) { return max; }
+  /// Turns the scores of the kept blocks into weights and adds them to `sum`.
+  template <bool kKeepWeights>
+  void weigh(Addend& addend, float* scores, F, const F (&base)[kVecs], F (&sum)[kVecs]) const {
+    for (int i = 0; i < addend.kept.count; ++i) {
+      float* weights = scores + addend.kept.block[i] * kBlock * kRows;
+      for (int j = 0; j < kBlock; ++j) {
+        for (int r = 0; r < kVecs; ++r) {
+          float* at = weights + j * kRows + r * kLanes;
+          const F w = exp2(load(at) - base[r]);
+          store(at, w);
+          sum[r] = sum[r] + w;
+        }
+      }
+    }
+    addend.weights = scores;
+  }
+  static float weight(const Addend& addend, int j, int r) { return addend.weights[j * kRows + r]; }
+
+  /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
+  bool read_values(const PrefillTile& tile, const Addend& addend) {
+    bool bad = false;
+    for (int i = 0; i < addend.kept.count; ++i) {
+      const int b = addend.kept.block[i];
+      if (!values_read_[b]) read_block(tile, b);
+      bad = bad || values_bad_[b];
+    }
+    return bad;
+  }
+  bool values_read(int block) const { return values_read_[block]; }
+  const float* value_row(const PrefillTile&, int j) const { return values_ + j * kRowStride<kDv>; }
+  void add(const Addend& addend) const { add_values<kDv>(addend, values_); }
+
+ private:
+  void read_block(const PrefillTile& tile, int b) {
+    values_read_[b] = true;
+    F bad = zero();
+    for (int j = b * kBlock; j < (b + 1) * kBlock; ++j) {
+      float* row = values_ + j * kRowStride<kDv>;
+      tile.read_value(j, kDv, row);
+      for (int c = 0; c < kDv; c += kLanes) bad = fma(load(row + c), zero(), bad);
+    }
+    values_bad_[b] = any(is_nan(bad));
+  }
+
+  float* keys_;    // [64][kRowStride]
+  float* values_;  // [64][kRowStride]
+  bool values_read_[kBlocks] = {};
+  bool values_bad_[kBlocks] = {};
+};
 
 }  // namespace longhaul::LONGHAUL_ISA
 LONGHAUL_TARGET_END

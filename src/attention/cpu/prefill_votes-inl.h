@@ -32,7 +32,7 @@ auto PrefillRun<kD, kDv, kMode>::make_reference(const Group& g, const F (&tile_m
     ref.value[r] = joined[r] + fma(joined[r], zero(), zero());
     if (ref.sum_rule) {
       const F own = exp2(tile_max[r] - ref.base[r]);
-      ref.value[r] = LONGHAUL_MUTATE(9, fma(sum, exp2(load(g.max + r * kLanes) - ref.base[r]), own), own);
+      ref.value[r] = LONGHAUL_MUTATE(9, fma(sum, exp2(load(g.base + r * kLanes) - ref.base[r]), own), own);
     }
     F bad = load(tile_->block_bad[0] + r * kLanes);
     for (int b = 1; b < kBlocks; ++b) bad = bad + load(tile_->block_bad[b] + r * kLanes);
@@ -128,14 +128,14 @@ void PrefillRun<kD, kDv, kMode>::record(Group& g, const TileMask& mask, bool par
 /// λ, since a skipped block never holds it; under rule sum each λ carries its own kept mass.
 template <int kD, int kDv, Mode kMode>
 void PrefillRun<kD, kDv, kMode>::probe(Group& g, const TileMask& mask, bool partial, const F (&tile_max)[kVecs],
-                                       const F (&joined)[kVecs], Addend& addend) {
+                                       const F (&joined)[kVecs], F scale, Addend& addend) {
   const KeptBlocks& kept = addend.kept;
   const bool sum_rule = p_.rule == SkipRule::sum;
   uint32_t skipped[kBlocks] = {};  // bit i: λ i skips the block
-  alignas(64) float dense_sum[kRows], old_max[kRows];
+  alignas(64) float dense_sum[kRows], old_base[kRows];
   for (int r = 0; r < kRows; ++r) {
     dense_sum[r] = g.sum[r];
-    old_max[r] = g.max[r];
+    old_base[r] = g.base[r];
   }
   for (int n = 0; n < p_.probes && !g.first; ++n) {
     if (sum_rule) {
@@ -156,11 +156,12 @@ void PrefillRun<kD, kDv, kMode>::probe(Group& g, const TileMask& mask, bool part
     }
   }
   for (int r = 0; r < kRows; ++r) g.sum[r] = dense_sum[r];
-  weigh_kept(g, joined, addend);
+  weigh_kept(g, joined, scale, addend);
   if (!sum_rule) return;
   for (int r = 0; r < kVecs; ++r) {
-    const F base = select(less_equal(joined[r], set1(-kInfinity)), zero(), joined[r]);
-    const F rescale = exp2(load(old_max + r * kLanes) - base);
+    const F now = load(g.base + r * kLanes);
+    const F base = select(less_equal(now, set1(-kInfinity)), zero(), now);
+    const F rescale = exp2(load(old_base + r * kLanes) - base);
     F block_sum[kBlocks];
     for (int i = 0; i < kept.count; ++i) {
       const float* weights = tile_->scores + kept.block[i] * kBlock * kRows + r * kLanes;

@@ -10,7 +10,9 @@
 
 #include "attention/cpu/element.h"
 
+#ifndef LONGHAUL_ISA  // the tile kernels use the same vectors under another name
 #define LONGHAUL_ISA avx512
+#endif
 #ifdef __clang__
 // clang-format off: it would split the literal, of which a pragma takes only one.
 #define LONGHAUL_TARGET_BEGIN \

@@ -9,7 +9,9 @@
 #include "attention/cpu/element.h"
 #include "longhaul/dtype.h"
 
+#ifndef LONGHAUL_ISA  // the tile kernels use the same vectors under another name
 #define LONGHAUL_ISA portable
+#endif
 #define LONGHAUL_TARGET_BEGIN
 #define LONGHAUL_TARGET_END
 

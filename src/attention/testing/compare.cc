@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "attention/cpu/kernels.h"
 #include "attention/testing/random.h"
 #include "attention/tile_plan.h"
 
@@ -41,12 +42,20 @@ constexpr int kMaxRedraws = 60;
 double score_factor(const CaseSpec& spec) { return (spec.d + 8) * kU; }
 double cap_error(const AttentionArgs& args) { return 8 * kU * args.soft_cap; }
 
+// Of the kernels on matrix tiles.
+constexpr double kTileWeightError = 3e-6, kTileRounding = 0x1p-8, kTileSubnormal = 0x1p-126;
+
+bool on_tiles(const AttentionCase& test) {
+  return test.spec.phase == Phase::prefill && selected_isa() >= Isa::amx &&
+         prefill_on_tiles(test.spec.query, test.spec.kv);
+}
+
 double sum_error(double keys) { return (keys + 4 * (keys / 64 + 1) + 256) * kU; }
 
 // R above, for a row whose scores have size S and that sees `keys` keys at most.
 double relative_error(const AttentionCase& test, double score_size, double keys) {
   const double score = score_factor(test.spec) * score_size + cap_error(test.args);
-  return score + 6 * kU * score_size + 6 * kU + sum_error(keys);
+  return score + 6 * kU * score_size + 6 * kU + sum_error(keys) + (on_tiles(test) ? kTileWeightError : 0);
 }
 
 double half_ulp(DType dtype, double magnitude) {
@@ -108,6 +117,7 @@ std::string compare_row(const AttentionCase& test, const ReferenceResult& oracle
     const int64_t i = (token * heads + head) * dv + c;
     const double actual = test.output.at({token, head, c}), expected = oracle.output[i];
     double error = 2 * relative * oracle.abs_output[i] + 4 * kU * std::fabs(expected);
+    if (on_tiles(test)) error += kTileRounding * oracle.abs_output[i] + kTileSubnormal;
     error += half_ulp(test.spec.output, std::fabs(expected) + error);
     if (!agree(actual, expected, error))
       return fmt::format("output[{}, {}, {}] is {}, the oracle says {} +- {:.2g}", token, head, c, actual, expected,
@@ -127,7 +137,7 @@ ReferenceOptions oracle_options(const AttentionCase& test) {
   const double longest = static_cast<double>(*std::max_element(test.kv_lengths.begin(), test.kv_lengths.end()));
   constexpr double kLogLambda = 8;  // |ln| of the smallest lambda that is drawn
   options.decision_error = 2 * cap_error(test.args) + (4 * kLogLambda + 8) * kU;
-  if (test.args.rule == SkipRule::sum) options.decision_error += sum_error(longest);
+  if (test.args.rule == SkipRule::sum) options.decision_error += sum_error(longest) + 2 * kTileWeightError;
   return options;
 }
 

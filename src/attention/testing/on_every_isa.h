@@ -1,4 +1,5 @@
-// Runs each TEST_P(OnEveryIsa, ...) of the including test on every instruction set of the machine.
+// Runs each TEST_P(OnEveryIsa, ...) of the including test on every instruction set of the machine, and on emulated
+// tiles.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ class OnEveryIsa : public ::testing::TestWithParam<Isa> {
  private:
   ScopedIsa scoped_{GetParam()};
 };
-INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(usable_isas()),
+INSTANTIATE_TEST_SUITE_P(Isa, OnEveryIsa, ::testing::ValuesIn(testable_isas()),
                          [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
 /// How many random cases a property draws: a quarter or twenty times `normal` at the other test levels.
