@@ -4,14 +4,15 @@
 # SUITE is bookworm, trixie or noble. A minimal root is made with debootstrap in a temporary folder, a clone of the last
 # commit is copied in, and each COMMAND is run there by a shell (default: the two commands of the README). Needs root,
 # debootstrap, and about 3 GB. The mirror is the one in this machine's own apt sources, if they are of the same
-# distribution; DEBOOTSTRAP_MIRROR=URL names another.
+# distribution; DEBOOTSTRAP_MIRROR=URL names another. Where this machine lacks the other distribution's keyring,
+# debootstrap says so and goes on; apt in the new root has the keys and checks.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 suite=${1:-}
 case $suite in
-  bookworm | trixie) distribution=debian components=main ;;
-  noble) distribution=ubuntu components=main,universe ;;
+  bookworm | trixie) distribution=debian components=main rules=sid ;;
+  noble) distribution=ubuntu components=main,universe rules=gutsy ;;
   *) die "unknown suite '$suite': allowed are bookworm, trixie and noble" ;;
 esac
 shift
@@ -43,7 +44,8 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 fresh=$work/root
 
 log=$work/debootstrap.log
-quietly "debootstrap $suite" "$log" debootstrap --variant=minbase --components="$components" "$suite" "$fresh" "$mirror"
+# All suites of a distribution share their rules, but an older debootstrap does not know the newer ones by name.
+quietly "debootstrap $suite" "$log" debootstrap --variant=minbase --components="$components" "$suite" "$fresh" "$mirror" $rules
 
 # How this machine reaches its mirrors and its package index: proxies, date checks, certificates.
 apt-config dump | grep -E '^Acquire::(http|https|ftp|Check-)' >"$fresh/etc/apt/apt.conf.d/99machine" || true

@@ -106,19 +106,26 @@ void print_outcome(const Outcome& outcome, const AttentionArgs& args, const Atte
   const Json lambda = lambda_json(args);
   say("lambda {}, rule {}{}\n", lambda.is_string() ? lambda.get<std::string>() : lambda.dump(), rule_name(args.rule),
       outcome.seconds > 0 ? fmt::format(", {} (one cold call)", duration_text(outcome.seconds)) : "");
-  Table table({options.flags.phase == "decode" ? "KV head" : "query head", "visible scores", "sparsity",
-               "value bytes not read"});
+  std::vector<std::string> header{options.flags.phase == "decode" ? "KV head" : "query head", "visible scores",
+                                  "sparsity"};
+  // In prefill the kernel shares a read among heads; the oracle has no such reads to count.
+  const bool bytes_known = !options.reference || options.flags.phase == "decode";
+  if (bytes_known) header.emplace_back("value bytes not read");
+  Table table(header);
+  const auto add = [&](const std::string& name, int64_t seen, double share, int64_t bytes) {
+    std::vector<std::string> row{name, std::to_string(seen), percent(share)};
+    if (bytes_known) row.push_back(bytes_text(static_cast<double>(bytes)));
+    table.add(row);
+  };
   int64_t visible = 0, value_bytes = 0;
   for (size_t h = 0; h < outcome.counters.size() / 4; ++h) {
     const int64_t* row = &outcome.counters[4 * h];
     visible += row[0];
     value_bytes += row[2];
-    table.add({std::to_string(h), std::to_string(row[0]),
-               percent(row[0] > 0 ? static_cast<double>(row[1]) / static_cast<double>(row[0]) : 0.0),
-               bytes_text(static_cast<double>(row[2]))});
+    add(std::to_string(h), row[0], row[0] > 0 ? static_cast<double>(row[1]) / static_cast<double>(row[0]) : 0.0,
+        row[2]);
   }
-  table.add({"all", std::to_string(visible), percent(sparsity(outcome.counters)),
-             bytes_text(static_cast<double>(value_bytes))});
+  add("all", visible, sparsity(outcome.counters), value_bytes);
   print_text(table.text());
 }
 

@@ -180,7 +180,7 @@ int run_demo(const Invocation& invocation, const DemoOptions& options) {
 
 void add_demo(CLI::App& program, Invocation& invocation) {
   auto* command = program.add_subcommand(
-      "demo", "See what skipping earns and costs on a real model's activations\n\nTwo to three minutes on two cores.");
+      "demo", "See what skipping earns and costs on a real model's activations\n\nAbout a minute on two cores.");
   auto options = std::make_shared<DemoOptions>();
   command
       ->add_option("--data", options->data,

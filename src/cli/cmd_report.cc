@@ -1,4 +1,4 @@
-// longhaul report: results against the targets, nothing left out.
+// longhaul report: results against the targets.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -120,8 +120,14 @@ Json row_json(const Result* result, const Target* target, const std::string& sta
   return json;
 }
 
-int run_report(const Invocation& invocation, const std::string& folder, std::string targets_path) {
-  const std::vector<Result> results = read_folder(folder);
+struct ReportOptions {
+  std::string folder, targets;
+  bool all = false;
+};
+
+int run_report(const Invocation& invocation, const ReportOptions& options) {
+  const std::vector<Result> results = read_folder(options.folder);
+  std::string targets_path = options.targets;
   if (targets_path.empty()) targets_path = shipped_path("bench/targets.json");
   const std::vector<Target> targets = read_targets(targets_path);
   // A target is judged on every machine that measured it, by that machine's newest row.
@@ -131,7 +137,7 @@ int run_report(const Invocation& invocation, const std::string& folder, std::str
   Table table({"id", "value", "ratio", "rival", "rival's value", "target", "state", "n", "date", "machine"});
   table.words();
   Json rows = Json::array();
-  int met = 0, missed = 0, not_measured = 0;
+  int met = 0, missed = 0, not_measured = 0, no_target = 0;
   for (const Target& target : targets) {
     std::vector<const Result*> found;
     for (const auto& [machine, result] : newest[target.id]) found.push_back(result);
@@ -146,11 +152,13 @@ int run_report(const Invocation& invocation, const std::string& folder, std::str
   }
   for (const auto& [id, by_machine] : newest)
     for (const auto& [machine, result] : by_machine) {
-      add_row(table, id, result, "", "no target", "");
+      if (options.all) add_row(table, id, result, "", "no target", "");
+      ++no_target;
       rows.push_back(row_json(result, nullptr, "no target"));
     }
   print_text(table.text());
-  say("\n{} met, {} missed, {} not measured", met, missed, not_measured);
+  say("\n{} met, {} missed, {} not measured{}", met, missed, not_measured,
+      options.all || no_target == 0 ? "" : fmt::format("; results without a target: {}, shown by --all", no_target));
   Json json = result_header(invocation.command_line);
   json["met"] = met;
   json["missed"] = missed;
@@ -165,15 +173,17 @@ int run_report(const Invocation& invocation, const std::string& folder, std::str
 void add_report(CLI::App& program, Invocation& invocation) {
   auto* command = program.add_subcommand(
       "report",
-      "Print all results of a folder against the targets\n\nA row with ratio 1 equals its rival; a target that no "
+      "Print the results of a folder against the targets\n\nA row with ratio 1 equals its rival; a target that no "
       "file measures is shown as not measured.");
-  auto folder = std::make_shared<std::string>(), targets = std::make_shared<std::string>();
-  command->add_option("DIR", *folder, "Folder of result files, searched with its subfolders")->required();
-  command->add_option("--targets", *targets, "The table of targets (default: the one that comes with the program)")
+  auto options = std::make_shared<ReportOptions>();
+  command->add_option("DIR", options->folder, "Folder of result files, searched with its subfolders")->required();
+  command
+      ->add_option("--targets", options->targets, "The table of targets (default: the one that comes with the program)")
       ->type_name("FILE");
+  command->add_flag("--all", options->all, "Also show the results that have no target (--json always holds them)");
   finish_command(*command, invocation,
                  "  longhaul report bench/results\n  longhaul report bench/results --json summary.json",
-                 [&invocation, folder, targets] { return run_report(invocation, *folder, *targets); });
+                 [&invocation, options] { return run_report(invocation, *options); });
 }
 
 }  // namespace longhaul::cli

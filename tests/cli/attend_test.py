@@ -150,6 +150,28 @@ class Inputs(AttendTest):
             "layer.3.",
         )
 
+    def test_layers_without_a_prefix_are_listed(self):
+        self.write({**qkv(16, prefix="layer.0."), **qkv(24, prefix="layer.7.")})
+        files = ["--qkv", self.path("in.safetensors"), "--out", self.path("x.safetensors")]
+        self.fails(
+            1, "no tensor 'query', but the layers 0, 7: choose one with --prefix, as in 'layer.0.'", "attend", *files
+        )
+
+    def test_the_softmax_scale_of_the_file_is_that_of_its_layer(self):
+        tensors = {**qkv(64, prefix="layer.0."), **qkv(64, prefix="layer.7.")}
+        write_safetensors(self.path("in.safetensors"), tensors, {"softmax_scale": "0.5,0.25"})
+        _, out, said = self.attend(self.path("in.safetensors"), "--prefix", "layer.7.")
+        self.assertIn("softmax scale 0.25, from the file's metadata", said)
+        _, same, _ = self.attend(self.path("in.safetensors"), "--prefix", "layer.7.", "--softmax-scale", "0.25")
+        _, other, _ = self.attend(self.path("in.safetensors"), "--prefix", "layer.7.", "--softmax-scale", "0.125")
+        self.assertEqual(out["output"], same["output"])
+        self.assertNotEqual(out["output"], other["output"])
+
+    def test_lambda_is_shown_as_it_was_given(self):
+        _, _, said = self.attend(self.write(qkv(64)), "--lambda", "0.01", "--json", self.path("r.json"))
+        self.assertIn("lambda 0.01,", said)
+        self.assertEqual(self.read_json("r.json")["lambda"], 0.01)
+
     def test_lambda_and_sinks_from_the_file(self):
         tensors = dict(
             qkv(160, query_scale=4.0),

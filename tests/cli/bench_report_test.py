@@ -117,6 +117,15 @@ class Report(ProgramTest):
             {"x.fast": "met", "x.slow": "missed", "x.value": "met", "x.nobody": "not measured", "x.other": "no target"},
         )
 
+    def test_results_without_a_target_are_counted_and_shown_on_request(self):
+        self.result("results/a/one.json", "2026-01-02", ("x.fast", 3, 1.6), ("x.other", 1, None))
+        report = ["report", self.path("results"), "--targets", self.targets]
+        short, full = self.fine(*report), self.fine(*report, "--all")
+        self.assertNotIn("x.other", short)
+        self.assertIn("results without a target: 1, shown by --all", short)
+        self.assertIn("x.other", full)
+        self.assertNotIn("--all", full)
+
     def test_the_newest_row_of_a_machine_counts(self):
         self.result("results/a/new.json", "2026-02-01", ("x.fast", 3, 1.2))
         self.result("results/a/old.json", "2026-01-01", ("x.fast", 3, 1.9))

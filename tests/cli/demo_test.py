@@ -69,6 +69,9 @@ class Demo(ProgramTest):
         write_safetensors(self.path("short.safetensors"), qkv(100, prefix="layer.0."))
         self.fails(1, "100 tokens", "demo", "--data", self.path("short.safetensors"))
 
+    def test_a_folder_that_cannot_be_made(self):
+        self.fails(1, "--out: cannot make the folder '/dev/null/x': Not a directory", "demo", "--out", "/dev/null/x")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -17,7 +17,7 @@ class Usage(ProgramTest):
             self.assertIn(command[0], listing)
             text = self.fine(*command, "--help")
             self.assertIn("Examples:", text)
-            self.assertIn("longhaul " + " ".join(command), text)
+            self.assertIn("Usage: longhaul " + " ".join(command) + " [OPTIONS]", text)
             self.assertIn("--json", text)
 
     def test_version(self):
@@ -62,6 +62,9 @@ class Usage(ProgramTest):
         self.fails(2, "multiple of --heads-kv", "bench", "attention", "--heads-q", "3", "--heads-kv", "2")
         self.fails(2, "--sparsity", "bench", "attention", "--sparsity", "1.5")
         self.fails(2, "--isa", "verify", "--isa", "sse")
+        self.fails(2, "--seed: -1 is not a whole number from 0 up", "verify", "--seed", "-1")
+        self.fails(2, "--repeat: 0 is not a whole number from 1 to 1000", "demo", "--repeat", "0")
+        self.fails(1, "case is 99999, but there are cases 0 to", "verify", "--case", "99999")
 
     def test_options_that_need_the_oracle(self):
         write_safetensors(self.path("in.safetensors"), qkv(8))
