@@ -50,7 +50,10 @@ struct Geometry {
                    ///< request and all query heads of the KV head
 };
 
-/// Everything prefill() and decode() read. A plain struct; the caller owns all memory.
+/// Everything prefill() and decode() read. A plain struct; the caller owns all memory. Results (output, lse, counters,
+/// skip_mask, probe_skipped) and workspace must overlap neither an input nor each other: other threads still read the
+/// inputs while a result is written. output or lse over query, key or value is an InvalidArgument; the rest is not
+/// checked.
 struct AttentionArgs {
   TensorView query;   ///< [total_q, heads_q, d]: float32, float16, bfloat16, float8_e4m3; last dimension contiguous
   TensorView key;     ///< ragged [total_kv, heads_kv, d] or paged [pages, page_size, heads_kv, d], any stride order,
@@ -110,8 +113,8 @@ struct SkipMaskShape {
 /// Thread-safe.
 LONGHAUL_API SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase);
 
-/// Any number of query tokens per request; made for many. Thread-safe: calls may overlap when their outputs do not.
-/// Throws InvalidArgument, Unsupported or System before anything is written.
+/// Any number of query tokens per request; made for many. Thread-safe: calls may run at once when their results and
+/// workspaces do not overlap. Throws InvalidArgument, Unsupported or System before any result is written.
 LONGHAUL_API void prefill(const AttentionArgs& args);
 
 /// 1 to 16 query tokens per request on a long cache; splits the keys where there are too few heads. Thread-safe

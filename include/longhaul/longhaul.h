@@ -124,7 +124,7 @@ LONGHAUL_API lh_status lh_attention_geometry(const lh_attention_args* args, int3
                                              lh_geometry* geometry) LH_NOEXCEPT;
 LONGHAUL_API lh_status lh_skip_mask_shape(const lh_attention_args* args, int32_t phase,
                                           lh_mask_shape* shape) LH_NOEXCEPT;
-/* On an error nothing has been written. */
+/* On an error no result has been written. Results and workspace must overlap neither an input nor each other. */
 LONGHAUL_API lh_status lh_prefill(const lh_attention_args* args) LH_NOEXCEPT;
 LONGHAUL_API lh_status lh_decode(const lh_attention_args* args) LH_NOEXCEPT;
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "attention/cpu/run.h"
 #include "attention/cpu/workspace.h"
@@ -78,10 +77,6 @@ void attention(const AttentionArgs& args, Phase phase) {
   check_workspace(args, p, phase);
   p.workspace = args.workspace;
   if (p.device == Device::cuda) return sm90_attention(p);
-  if (p.skip_mask != nullptr) {
-    const int64_t voting_heads = phase == Phase::prefill ? p.heads_q : p.heads_kv;
-    std::memset(p.skip_mask, 0, static_cast<size_t>(voting_heads * p.mask_groups * p.mask_blocks));
-  }
   if (phase == Phase::prefill) {
     cpu_prefill(p);
   } else {

@@ -1,8 +1,13 @@
 // The call itself: workspace, nothing to do, refusals that leave the results untouched.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/testing/attention_case.h"
@@ -106,6 +111,93 @@ TEST_P(InPhase, QueriesWithoutKeysGiveZeros) {
   test.run();
   EXPECT_EQ(test.output, std::vector<float>(test.output.size(), 0));
   for (float lse : test.lse) EXPECT_EQ(lse, -std::numeric_limits<float>::infinity());
+}
+
+// New threads fail while this lives: their stacks find no room in the address space.
+class NoNewThreads {
+ public:
+  NoNewThreads() {
+    getrlimit(RLIMIT_AS, &before_);
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + (int64_t{32} << 20));
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~NoNewThreads() { setrlimit(RLIMIT_AS, &before_); }
+  NoNewThreads(const NoNewThreads&) = delete;
+  NoNewThreads& operator=(const NoNewThreads&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Why the test below cannot take the threads away here, or nullptr.
+const char* threads_cannot_fail() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "sanitizers need the address space themselves";
+#else
+  return std::getenv("LONGHAUL_TEST_EMULATED") != nullptr ? "qemu-user ignores limits of the address space" : nullptr;
+#endif
+}
+
+TEST_P(InPhase, NothingIsWrittenWhereThreadsCannotBeStarted) {
+  if (const char* reason = threads_cannot_fail()) GTEST_SKIP() << reason;
+  // More items than other tests may have started workers for.
+  const int heads = GetParam() == Phase::prefill ? 256 : 1024;
+  ScoreCase test(std::vector<float>(20, 0.0F), 1, heads, heads, GetParam());
+  test.run();  // one thread a core
+  test.args.threads = 256;
+  std::vector<uint8_t> workspace;
+  give_workspace(test.args, GetParam(), workspace);
+  test.output.assign(test.output.size(), 77);
+  test.lse.assign(test.lse.size(), 77);
+  test.counters.assign(test.counters.size(), 77);
+  test.skip_mask.assign(test.skip_mask.size(), 77);
+  std::string message = "accepted";
+  {
+    const NoNewThreads limit;
+    try {
+      attention(test.args, GetParam());
+    } catch (const System& error) {
+      message = error.what();
+    }
+  }
+  EXPECT_NE(message.find("cannot be started"), std::string::npos) << message;
+  EXPECT_EQ(test.output, std::vector<float>(test.output.size(), 77));
+  EXPECT_EQ(test.lse, std::vector<float>(test.lse.size(), 77));
+  EXPECT_EQ(test.counters, std::vector<int64_t>(test.counters.size(), 77));
+  EXPECT_EQ(test.skip_mask, std::vector<uint8_t>(test.skip_mask.size(), 77));
+  test.args.threads = 4;
+  EXPECT_NO_THROW(attention(test.args, GetParam()));
+  EXPECT_EQ(test.skip_mask, std::vector<uint8_t>(test.skip_mask.size(), 1));
+}
+
+TEST_P(InPhase, ResultsOverInputsAreRefused) {
+  ScoreCase test(std::vector<float>(40, 0.0F), 4, 2, 2, GetParam());
+  test.run();
+  const AttentionArgs good = test.args;
+  const auto refused = [&](TensorView AttentionArgs::* result, const char* name, TensorView AttentionArgs::* input,
+                           const char* input_name) {
+    AttentionArgs args = good;
+    // The result's last element lies on the input's first, the rest before: inputs have room before them in `memory`.
+    const auto bytes = static_cast<int64_t>((args.*result).size() * dtype_size((args.*result).dtype));
+    std::vector<char> memory(static_cast<size_t>((args.*input).size() + (args.*result).size()) * 4 + 64);
+    char* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+    (args.*result).data = at;
+    (args.*input).data = at + bytes - 4;
+    const std::string message = message_of(args, GetParam());
+    EXPECT_NE(message.find(std::string(name) + " at "), std::string::npos) << message;
+    EXPECT_NE(message.find(std::string("overlaps ") + input_name + " at "), std::string::npos) << message;
+    (args.*input).data = at + bytes;
+    EXPECT_EQ(message_of(args, GetParam()), "accepted") << name << " right before " << input_name;
+  };
+  for (const auto& [result, name] :
+       {std::pair{&AttentionArgs::output, "output"}, std::pair{&AttentionArgs::lse, "lse"}}) {
+    refused(result, name, &AttentionArgs::query, "query");
+    refused(result, name, &AttentionArgs::key, "key");
+    refused(result, name, &AttentionArgs::value, "value");
+  }
 }
 
 TEST_P(InPhase, CountersAreAddedTo) {

@@ -2,6 +2,7 @@
 
 #include "attention/argument_checks.h"
 #include "attention/mask_layout.h"
+#include "attention/overlap.h"
 #include "attention/params_cuda.h"
 #include "attention/tile_plan.h"
 #include "core/environment.h"
@@ -11,6 +12,15 @@ namespace longhaul {
 namespace {
 
 using namespace checks;
+
+// Other threads still read the inputs while a result is written.
+void check_apart(const TensorView& result, const char* name, const AttentionArgs& args) {
+  for (const auto& [input, input_name] :
+       {std::pair{&args.query, "query"}, std::pair{&args.key, "key"}, std::pair{&args.value, "value"}})
+    if (overlap(result, *input))
+      fail("{} at {} overlaps {} at {}, but results need memory of their own", name, result.data, input_name,
+           input->data);
+}
 
 void read_results(const AttentionArgs& args, AttentionParams& p) {
   const TensorView& out = args.output;
@@ -23,6 +33,7 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
     fail("output is {}, but its shape must be [{}, {}, {}]", out.describe(), p.total_q, p.heads_q, p.dv);
   check_last_contiguous(out, "output");
   check_no_alias(out, "output");
+  check_apart(out, "output", args);
   p.out_dtype = out.dtype;
   p.out = out.data;
   p.out_token = out.stride[0];
@@ -32,6 +43,7 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
   if (!has_shape(args.lse, DType::f32, {p.heads_q, p.total_q}))
     fail("lse is {}, but it must be float32[{}, {}]", args.lse.describe(), p.heads_q, p.total_q);
   check_no_alias(args.lse, "lse");
+  check_apart(args.lse, "lse", args);
   p.lse = static_cast<float*>(args.lse.data);
   p.lse_head = args.lse.stride[0];
   p.lse_token = args.lse.stride[1];
@@ -93,6 +105,7 @@ void read_reports(const AttentionArgs& args, Phase phase, AttentionParams& p) {
   const SkipMaskShape shape = mask_bounds(args, phase, p);
   check_contiguous(args.skip_mask, "skip_mask");
   p.skip_mask = static_cast<uint8_t*>(args.skip_mask.data);
+  p.mask_heads = shape.voting_heads;
   p.mask_groups = shape.groups;
   p.mask_blocks = shape.blocks;
 }

@@ -59,7 +59,7 @@ struct AttentionParams {
   int64_t counters_head = 0, counters_kind = 0;
   // [voting_heads, groups, blocks], contiguous. CUDA: the caller's groups and blocks, which the kernel checks.
   uint8_t* skip_mask = nullptr;
-  int64_t mask_groups = 0, mask_blocks = 0;
+  int64_t mask_heads = 0, mask_groups = 0, mask_blocks = 0;
   int32_t probes = 0;
   const float* probe_lambdas = nullptr;  // [probes]
   int64_t* probe_skipped = nullptr;      // [voting_heads, probes], contiguous

@@ -93,6 +93,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
+  /// Starts workers until there are so many; none once the pool is closed.
+  void start(int workers);
   /// False where another job is running, or the pool is closed.
   bool try_run(int threads, Job& job);
   /// Ends the workers for good. Does nothing while a job runs: a body called exit(), or a detached thread outlives
@@ -103,7 +105,6 @@ class Pool {
   static constexpr uint64_t next_of(uint64_t state) { return state & 0xffff; }
   static constexpr uint64_t threads_of(uint64_t state) { return (state >> 16) & 0xffff; }
 
-  void grow(int workers);
   void work(int number);
   bool run_one();
 
@@ -113,6 +114,8 @@ class Pool {
   SleepableInt epoch_;    // idle workers sleep on it
   SleepableInt pending_;  // indices not finished yet; the caller sleeps on it
   Job* job_ = nullptr;
+  std::atomic<int> started_{0};  // workers_.size(), to be read without the lock
+  std::mutex growing_;           // guards workers_
   std::vector<std::thread> workers_;
 };
 
@@ -122,6 +125,7 @@ void Pool::close() {
   }
   stop_.store(true, std::memory_order_release);
   epoch_.store_and_wake(epoch_.load() + 1);
+  const std::lock_guard lock(growing_);
   for (std::thread& worker : workers_) {
     worker.join();
   }
@@ -134,7 +138,7 @@ bool Pool::try_run(int threads, Job& job) {
   }
   const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> release(
       &busy_, [](std::atomic<bool>* busy) { busy->store(false, std::memory_order_release); });
-  grow(threads - 1);
+  start(threads - 1);
   job_ = &job;
   pending_.reset(threads);
   const auto epoch = static_cast<uint32_t>(epoch_.load()) + 1;
@@ -184,8 +188,12 @@ void Pool::work(int number) {
   }
 }
 
-void Pool::grow(int workers) {
-  if (static_cast<int>(workers_.size()) >= workers) {
+void Pool::start(int workers) {
+  if (started_.load(std::memory_order_acquire) >= workers) {
+    return;
+  }
+  const std::lock_guard lock(growing_);
+  if (stop_.load(std::memory_order_acquire)) {
     return;
   }
   const SignalsBlocked blocked;  // new threads inherit it: signals belong to the program's own threads
@@ -193,6 +201,7 @@ void Pool::grow(int workers) {
     workers_.reserve(static_cast<size_t>(workers));
     while (static_cast<int>(workers_.size()) < workers) {
       workers_.emplace_back([this, number = static_cast<int>(workers_.size()) + 1] { work(number); });
+      started_.store(static_cast<int>(workers_.size()), std::memory_order_release);
     }
   } catch (const std::system_error& error) {
     throw System(fmt::format("threads is {}, but worker {} cannot be started ({})", workers + 1, workers_.size() + 1,
@@ -216,6 +225,12 @@ Pool& process_pool() {
   return *g_pool.load(std::memory_order_acquire);
 }
 
+void check_threads(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    throw InvalidArgument(fmt::format("threads is {}, but allowed are 1 to {}", threads, kMaxThreads));
+  }
+}
+
 int count_allowed_cpus() {
   for (int bits = 1024; bits <= (1 << 20); bits *= 2) {
     const size_t bytes = CPU_ALLOC_SIZE(bits);
@@ -237,10 +252,15 @@ int default_threads() {
   return threads;
 }
 
-void run_on_workers(int threads, WorkerRef body) {
-  if (threads < 1 || threads > kMaxThreads) {
-    throw InvalidArgument(fmt::format("threads is {}, but allowed are 1 to {}", threads, kMaxThreads));
+void start_workers(int threads) {
+  check_threads(threads);
+  if (threads > 1) {
+    process_pool().start(threads - 1);
   }
+}
+
+void run_on_workers(int threads, WorkerRef body) {
+  check_threads(threads);
   Job job{body, {}};
   if (threads == 1 || !process_pool().try_run(threads, job)) {
     for (int index = 0; index < threads; ++index) {

@@ -23,6 +23,11 @@ class WorkerRef {
 /// Number of threads when the caller gives 0: LONGHAUL_THREADS, or the cores this process may run on.
 int default_threads();
 
+/// Starts the workers that run_on_workers(threads) uses, so that it cannot fail afterwards: a caller who promises an
+/// error before anything is written starts them first. Throws System where they cannot be started. Locks only where
+/// some are missing.
+void start_workers(int threads);
+
 /// Runs body(0) … body(threads-1), each once, on the caller and threads-1 pool workers; returns when all are done. The
 /// exception of the lowest index is rethrown. When the pool is busy with another caller's job, the caller runs all of
 /// them itself, so concurrent calls never wait for each other.

@@ -168,14 +168,52 @@ TEST(ThreadPool, ABusyPoolDoesNotHoldUpAnotherCaller) {
 }
 
 TEST(ThreadPool, RefusesThreadCountsOutOfRange) {
-  for (const int threads : {0, -1, kMaxThreads + 1}) {
+  const auto expect_refused = [](int threads, void (*call)(int)) {
     try {
-      run_on_workers(threads, [](int) {});
+      call(threads);
       ADD_FAILURE() << threads;
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(std::string(error.what()), "threads is " + std::to_string(threads) + ", but allowed are 1 to 1024");
     }
+  };
+  for (const int threads : {0, -1, kMaxThreads + 1}) {
+    expect_refused(threads, [](int n) { run_on_workers(n, [](int) {}); });
+    expect_refused(threads, [](int n) { start_workers(n); });
   }
+}
+
+TEST(ThreadPool, WorkersCanBeStartedWhileAnotherCallerUsesThePool) {
+  std::atomic<bool> release{false};
+  std::atomic<bool> running{false};
+  std::thread holder([&] {
+    run_on_workers(2, [&](int) {
+      running = true;
+      while (!release) {
+        std::this_thread::yield();
+      }
+    });
+  });
+  while (!running) {
+    std::this_thread::yield();
+  }
+  std::vector<std::thread> starters;
+  for (int i = 0; i < 4; ++i) {
+    starters.emplace_back([] { start_workers(40); });
+  }
+  for (std::thread& starter : starters) {
+    starter.join();
+  }
+  release = true;
+  holder.join();
+  std::atomic<int> arrived{0};
+  run_on_workers(40, [&](int) {
+    ++arrived;
+    for (const auto end = std::chrono::steady_clock::now() + 60s;
+         arrived < 40 && std::chrono::steady_clock::now() < end;) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(arrived, 40);
+  });
 }
 
 /// Runs `body` in a forked child and returns its wait status.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "attention/cpu/begin_results.h"
 #include "attention/cpu/item_heads.h"
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/run.h"
@@ -121,8 +122,9 @@ void cpu_decode(const AttentionParams& p) {
   const DecodeWorkspace w = plan_workspace(p, kernels);
   order_requests(p, w);
   const int64_t items = w.first_item[p.batch];
+  const int threads = static_cast<int>(std::clamp<int64_t>(items, 1, p.threads));
+  begin_results(p, threads);
   if (items == 0) return;
-  const int threads = static_cast<int>(std::min<int64_t>(p.threads, items));
   std::atomic<int64_t> next{0};
   run_on_workers(threads, [&](int worker) {
     for (int64_t i = next.fetch_add(1); i < items; i = next.fetch_add(1)) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "attention/cpu/begin_results.h"
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/run.h"
 #include "attention/cpu/workspace.h"
@@ -66,9 +67,11 @@ void cpu_prefill(const AttentionParams& p) {
     w.first_item[b + 1] = w.first_item[b] + item_blocks(p, b, positions).count * p.heads_kv;
   }
   const int64_t items = w.first_item[p.batch];
+  const int threads = static_cast<int>(std::clamp<int64_t>(items, 1, p.threads));
+  begin_results(p, threads);
   if (items == 0) return;
   std::atomic<int64_t> next{0};
-  run_on_workers(static_cast<int>(std::min<int64_t>(p.threads, items)), [&](int worker) {
+  run_on_workers(threads, [&](int worker) {
     for (int64_t i = next.fetch_add(1); i < items; i = next.fetch_add(1)) {
       kernels.prefill_item(p, item_at(p, w, i, positions), w.scratch + worker * w.scratch_bytes);
     }
