@@ -43,8 +43,10 @@ void decode_merge(const AttentionParams& p, int request, int head_kv, const floa
     for (int c = 0; c < p.dv; ++c) output[c] = 0;
     for (int part = 0; part < parts; ++part) {
       const float* from = row + part * part_floats;
-      if (from[p.dv + 1] == 0) continue;  // empty: its maximum is no base for a difference
-      const float factor = LONGHAUL_MUTATE(8, std::exp2(from[p.dv] - max), 1.0F);
+      // A part without weight has a maximum that may be no base for a difference, but its output still counts: it is 0,
+      // or NaN where a weight of 0 met a value that is not finite.
+      const bool weightless = from[p.dv + 1] == 0;
+      const float factor = weightless ? 0.0F : LONGHAUL_MUTATE(8, std::exp2(from[p.dv] - max), 1.0F);
       sum += from[p.dv + 1] * factor;
       for (int c = 0; c < p.dv; ++c) output[c] += from[c] * factor;
     }
