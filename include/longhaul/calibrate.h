@@ -42,9 +42,10 @@ struct CalibrationSample {
 /// keys); begin 0 is the prefill of a shorter text, begin > 0 a chunk of it. Throws InvalidArgument where `capture` is
 /// no such prefill.
 LONGHAUL_API CalibrationSample prefill_sample(std::span<const CalibrationInput> capture, int64_t begin, int64_t end);
-/// Decode steps of the same: `tokens` single queries, the last at `length` - 1, the others spread over the sixteenth
-/// before it, each on the keys up to itself. Throws InvalidArgument as above, and where the capture has fewer than 32
-/// keys.
+/// Decode steps of the same: `tokens` single queries, each on the keys up to itself: the last at `length` - 1, the
+/// others spread over the sixteenth before it, or right before it where that is fewer than `tokens`. `length` is
+/// rounded down to whole pages of 32 keys, which the sample's name and context_length say. Throws InvalidArgument as
+/// above, and unless length is from 32 to that of the capture and tokens from 1 to the rounded length.
 LONGHAUL_API CalibrationSample decode_sample(std::span<const CalibrationInput> capture, int64_t length,
                                              int tokens = 32);
 /// Samples of several lengths from one capture of length L: L, L/2 and L/4 to fit, 3L/4 and 3L/8 held out.
@@ -155,7 +156,8 @@ struct CalibrationOptions {
   bool fit_exponent = true;        ///< false: `exponent`, or the compatible 1
   std::optional<double> exponent;  ///< given: used, not fitted
   /// layer or head: laws that give each of them the target. One lambda for all (model) lets each skip what it can
-  /// afford. A layer or head with fewer than 3 points to fit follows the law of the model, and a note says so.
+  /// afford. A layer or head with fewer than 3 points to fit, or whose sparsity does not rise with lambda, follows the
+  /// law of the model, and a note says so.
   Granularity granularity = Granularity::model;
   Progress progress;
 };

@@ -92,23 +92,27 @@ std::optional<double> exponent_of(const CalibrationOptions& options) {
   return 1;
 }
 
-// A layer or head whose sparsity hardly moves cannot be fitted.
+// A layer or head whose sparsity hardly moves cannot be fitted: a note says so, and the model's law stands in.
 void fit_overrides(CalibrationReport& report, const std::vector<CalibrationSample>& samples,
                    const CalibrationOptions& options) {
   const auto add = [&](int layer, int head) {
     const std::vector<FitPoint> points = points_of(report, samples, keeping(layer, head));
     const auto usable = std::count_if(points.begin(), points.end(),
                                       [](const FitPoint& p) { return kFittedSparsity.contains(p.sparsity); });
+    const std::string where =
+        head < 0 ? fmt::format("layer {}", layer) : fmt::format("head {} of layer {}", head, layer);
     if (usable < 3) {
-      const std::string where =
-          head < 0 ? fmt::format("layer {}", layer) : fmt::format("head {} of layer {}", head, layer);
       report.notes.push_back(
           fmt::format("{} has {} points to fit, fewer than 3, and follows the law of the model", where, usable));
       return;
     }
-    LawOverride override{layer, {}, fit_lambda_law(points, exponent_of(options)).law};
-    if (head >= 0) override.head = head;
-    report.overrides.push_back(std::move(override));
+    try {
+      LawOverride override{layer, {}, fit_lambda_law(points, exponent_of(options)).law};
+      if (head >= 0) override.head = head;
+      report.overrides.push_back(std::move(override));
+    } catch (const InvalidArgument& error) {  // the options suit the model's law, so it is these points
+      report.notes.push_back(fmt::format("{} follows the law of the model, because {}", where, error.what()));
+    }
   };
   if (options.granularity == Granularity::layer) {
     for (const int layer : layers_of(report)) add(layer, -1);

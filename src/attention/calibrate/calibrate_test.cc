@@ -93,12 +93,36 @@ TEST(Samples, ACaptureThatIsNoCausalPrefillIsRefused) {
   EXPECT_THROW(prefill_sample({}, 0, 1), InvalidArgument);
   EXPECT_THROW(prefill_sample(inputs, 5, 5), InvalidArgument);
   EXPECT_THROW(prefill_sample(inputs, 0, 1025), InvalidArgument);
-  EXPECT_THROW(decode_sample(inputs, 31), InvalidArgument);
   inputs[1].args.causal = false;
   EXPECT_THROW(prefill_sample(inputs, 0, 64), InvalidArgument);
   inputs = capture().inputs;
   inputs[1].args.key.shape[0] = 1000;
   EXPECT_THROW(prefill_sample(inputs, 0, 64), InvalidArgument);
+}
+
+TEST(Samples, ADecodeSampleOutsideTheCaptureIsRefusedNotClamped) {
+  const auto message = [](int64_t length, int tokens) -> std::string {
+    try {
+      return decode_sample(capture().inputs, length, tokens).name;
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+  };
+  for (const int64_t length : {-1, 0, 31, 1025, 100000})
+    EXPECT_EQ(message(length, 8), "length is " + std::to_string(length) +
+                                      "; allowed for a decode sample are 32 to the 1024 tokens of the capture");
+  for (const int tokens : {-1, 0, 993, 100000})
+    EXPECT_EQ(message(1000, tokens),
+              "tokens is " + std::to_string(tokens) + "; allowed for a decode sample of length 992 are 1 to 992");
+  EXPECT_EQ(message(32, 32), "decode at 32");
+  EXPECT_EQ(message(1024, 1024), "decode at 1024");
+  EXPECT_EQ(message(1000, 992), "decode at 992");
+  // A capture too short for a quarter of it to be a sample.
+  std::vector<CalibrationInput> shorter = capture().inputs;
+  for (CalibrationInput& input : shorter)
+    for (TensorView* view : {&input.args.query, &input.args.key, &input.args.value}) view->shape[0] = 100;
+  for (CalibrationInput& input : shorter) input.args.cu_seqlens_q = input.args.cu_seqlens_kv = {};
+  EXPECT_THROW(samples_of_capture(shorter, Phase::decode, "short"), InvalidArgument);
 }
 
 struct Case {
@@ -232,6 +256,55 @@ TEST(Calibrate, TensorRtLlmsFormsCarryTheOraclesFactor) {
               threshold_scale_factor(Phase::prefill, read_checkpoint, nullptr)->value,
               1e-9 * *read.threshold_scale_factor.prefill);
   EXPECT_THROW(add_scale_factor(report, 0.999, yaml), InvalidArgument);
+}
+
+// Heads that see every second block of keys 100 below the others: half of the scores go whatever lambda is.
+class CaptureWithFlatHeads : public Capture {
+ public:
+  CaptureWithFlatHeads(int layer, std::initializer_list<int> heads) : Capture(1024) {
+    const AttentionArgs& args = inputs[layer].args;
+    auto* q = static_cast<float*>(args.query.data);
+    auto* k = static_cast<float*>(args.key.data);
+    for (int64_t row = 0; row < 1024 * kHeadsQ; ++row) q[row * kD + 1] = 0;
+    for (int64_t row = 0; row < 1024 * kHeadsKv; ++row) k[row * kD + 1] = row / kHeadsKv / 16 % 2 == 0 ? 0 : -100;
+    for (int64_t token = 0; token < 1024; ++token)
+      for (const int head : heads) {
+        float* query = q + (token * kHeadsQ + head) * kD;
+        std::fill(query, query + kD, 0.0F);
+        query[1] = 8;
+      }
+  }
+};
+
+TEST(Calibrate, APartWhoseSparsityDoesNotRiseFollowsTheModelAndANoteSaysSo) {
+  const std::string reason =
+      " follows the law of the model, because sparsity does not rise with lambda in the measured points (slope 0), so "
+      "no law fits them";
+  CalibrationOptions options;
+  {
+    const CaptureWithFlatHeads one_head(0, {1});
+    options.granularity = Granularity::head;
+    const std::vector samples{prefill_sample(one_head.inputs, 0, 1024)};
+    const CalibrationReport report = calibrate(samples, options);
+    EXPECT_EQ(report.overrides.size(), static_cast<size_t>(Capture::kLayers * Capture::kHeadsQ - 1));
+    for (const LawOverride& override : report.overrides) EXPECT_FALSE(override.layer == 0 && override.head == 1);
+    EXPECT_EQ(report.notes[0], "head 1 of layer 0" + reason);
+    const double target = (report.law.quality.sparsity.low + report.law.quality.sparsity.high) / 2;
+    const PhaseConfig config = phase_config(report, target);
+    EXPECT_EQ(config.overrides.size(), report.overrides.size());
+  }
+  {
+    const CaptureWithFlatHeads one_layer(1, {0, 1, 2, 3});
+    options.granularity = Granularity::layer;
+    const auto samples = samples_of_capture(one_layer.inputs, Phase::prefill, "flat");  // of several lengths
+    const CalibrationReport report = calibrate(samples, options);
+    ASSERT_EQ(report.overrides.size(), 1U);
+    EXPECT_EQ(report.overrides[0].layer, 0);
+    EXPECT_EQ(report.notes[0], "layer 10" + reason);
+    // A model that is nothing else has no law to follow.
+    const auto flat = samples_of_capture(std::span(one_layer.inputs).subspan(1), Phase::prefill, "flat");
+    EXPECT_THROW(calibrate(flat, options), InvalidArgument);
+  }
 }
 
 TEST(Calibrate, MistakesAreRefused) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "longhaul/calibrate.h"
 #include "longhaul/error.h"
@@ -13,6 +14,10 @@ namespace {
 
 constexpr int kMinPoints = 3;
 constexpr double kSameLength = 1.2;  // decode samples spread over 1/16 of their length
+
+// Whether n values with this sum of squared distances from their mean differ by rounding alone: a slope over them would
+// be noise of any size and sign.
+bool same_value(double squares, double n) { return squares <= 1e-12 * n; }
 
 std::vector<FitPoint> usable_points(std::span<const FitPoint> points) {
   std::vector<FitPoint> usable;
@@ -55,7 +60,7 @@ struct Line {
   double intercept, slope;
 };
 
-// y = intercept + slope * x
+// y = intercept + slope * x; slope 0 where all x are the same
 Line least_squares(const std::vector<double>& x, const std::vector<double>& y) {
   const auto n = static_cast<double>(x.size());
   double mean_x = 0, mean_y = 0, xx = 0, xy = 0;
@@ -67,7 +72,7 @@ Line least_squares(const std::vector<double>& x, const std::vector<double>& y) {
     xx += (x[i] - mean_x) * (x[i] - mean_x);
     xy += (x[i] - mean_x) * (y[i] - mean_y);
   }
-  const double slope = xx > 0 ? xy / xx : 0;
+  const double slope = same_value(xx, n) ? 0 : xy / xx;
   return {mean_y - slope * mean_x, slope};
 }
 
@@ -75,7 +80,7 @@ struct Plane {
   double intercept, slope_u, slope_v;
 };
 
-// y = intercept + slope_u * u + slope_v * v; nullopt where u and v move together.
+// y = intercept + slope_u * u + slope_v * v; nullopt where u and v move together or one does not move.
 std::optional<Plane> least_squares(const std::vector<double>& u, const std::vector<double>& v,
                                    const std::vector<double>& y) {
   const auto n = static_cast<double>(u.size());
@@ -94,7 +99,7 @@ std::optional<Plane> least_squares(const std::vector<double>& u, const std::vect
     vy += dv * dy;
   }
   const double determinant = uu * vv - uv * uv;
-  if (!(determinant > 1e-9 * uu * vv)) return std::nullopt;
+  if (same_value(uu, n) || same_value(vv, n) || !(determinant > 1e-9 * uu * vv)) return std::nullopt;
   const double slope_u = (uy * vv - vy * uv) / determinant, slope_v = (vy * uu - uy * uv) / determinant;
   return Plane{mean_y - slope_u * mean_u - slope_v * mean_v, slope_u, slope_v};
 }
@@ -106,6 +111,29 @@ void check_rises(double slope) {
 }
 
 double logit(double s) { return std::log(s / (1 - s)); }
+
+// Also at one length: a sparsity that only the length moves, as of a head that drops the same share whatever lambda is,
+// would give a fit over several lengths some slope.
+void check_rises_at_one_length(const std::vector<FitPoint>& points) {
+  std::map<double, std::vector<FitPoint>> by_length;
+  for (const FitPoint& point : points) by_length[point.context_length].push_back(point);
+  double xx = 0, xy = 0, freedom = 0;
+  for (const auto& [length, group] : by_length) {
+    const auto n = static_cast<double>(group.size());
+    double mean_x = 0, mean_y = 0;
+    for (const FitPoint& point : group) {
+      mean_x += logit(point.sparsity) / n;
+      mean_y += std::log(point.lambda) / n;
+    }
+    for (const FitPoint& point : group) {
+      const double x = logit(point.sparsity) - mean_x;
+      xx += x * x;
+      xy += x * (std::log(point.lambda) - mean_y);
+    }
+    freedom += n - 1;
+  }
+  if (freedom > 0) check_rises(same_value(xx, freedom) ? 0 : xy / xx);
+}
 
 LambdaLaw fit_with_exponent(const std::vector<FitPoint>& points, double exponent) {
   std::vector<double> x, y;
@@ -136,6 +164,7 @@ std::optional<LambdaLaw> fit_free_exponent(const std::vector<FitPoint>& points) 
 
 ScaleFactorFit fit_scale_factor(std::span<const FitPoint> points) {
   const std::vector<FitPoint> usable = usable_points(points);
+  check_rises_at_one_length(usable);
   std::vector<double> x, y;
   for (const FitPoint& point : usable) {
     x.push_back(point.sparsity);
@@ -155,6 +184,7 @@ LambdaLawFit fit_lambda_law(std::span<const FitPoint> points, std::optional<doub
     throw InvalidArgument(fmt::format("exponent is {}; allowed are finite numbers >= 0", *exponent));
   }
   const std::vector<FitPoint> usable = usable_points(points);
+  check_rises_at_one_length(usable);
   LambdaLawFit fit;
   const auto [shortest, longest] =
       std::minmax_element(usable.begin(), usable.end(),

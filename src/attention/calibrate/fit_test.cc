@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string>
 
 #include "longhaul/calibrate.h"
 #include "longhaul/error.h"
@@ -131,6 +134,34 @@ TEST(Fits, RefuseWhatNoLawFits) {
     EXPECT_THROW(fit_lambda_law(points), InvalidArgument);
     EXPECT_THROW(fit_scale_factor(points), InvalidArgument);
   }
+}
+
+TEST(Fits, RefuseASparsityThatLambdaDoesNotMove) {
+  // The same at every lambda, at one length or another at each; or falling with lambda at each length.
+  std::vector<std::vector<FitPoint>> sets;
+  for (const double sparsity : {0.1, 0.3, 0.47, 0.6125, 0.9}) {
+    std::vector<FitPoint> one, three, falling;
+    for (const float lambda : default_lambda_grid()) {
+      one.push_back({lambda, 1024, sparsity});
+      for (const double length : {512, 1024, 2048}) {
+        three.push_back({lambda, length, std::clamp(sparsity + 0.1 * std::log2(length / 1024), 0.1, 0.9)});
+        falling.push_back({lambda, length, 0.3 - 0.01 * std::log(lambda) + 0.1 * std::log2(length / 1024)});
+      }
+    }
+    sets.insert(sets.end(), {one, three, falling});
+  }
+  for (const auto& points : sets)
+    for (const auto& fit :
+         {std::function([&] { fit_scale_factor(points); }), std::function([&] { fit_lambda_law(points); }),
+          std::function([&] { fit_lambda_law(points, 1); })}) {
+      try {
+        fit();
+        ADD_FAILURE() << "accepted " << points[0].sparsity << " over " << points.size() << " points";
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find("sparsity does not rise with lambda"), std::string::npos)
+            << error.what();
+      }
+    }
 }
 
 TEST(LambdaAtSparsity, InterpolatesInTheLogarithm) {

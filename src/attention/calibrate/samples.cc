@@ -87,11 +87,15 @@ CalibrationSample prefill_sample(std::span<const CalibrationInput> capture, int6
 
 CalibrationSample decode_sample(std::span<const CalibrationInput> capture, int64_t length, int tokens) {
   const int64_t captured = capture_length(capture);
-  length = std::min(length, captured) / kPage * kPage;  // whole pages
-  if (length < kPage) {
-    throw InvalidArgument(fmt::format("a decode sample needs at least {} keys, but has {}", kPage, captured));
+  if (length < kPage || length > captured) {
+    throw InvalidArgument(fmt::format(
+        "length is {}; allowed for a decode sample are {} to the {} tokens of the capture", length, kPage, captured));
   }
-  tokens = static_cast<int>(std::clamp<int64_t>(tokens, 1, length));
+  length = length / kPage * kPage;
+  if (tokens < 1 || tokens > length) {
+    throw InvalidArgument(
+        fmt::format("tokens is {}; allowed for a decode sample of length {} are 1 to {}", tokens, length, length));
+  }
   const int64_t step = std::max<int64_t>(1, length / 16 / tokens);
   const int64_t pages = length / kPage;
   // cu_seqlens_q, kv_lengths, page_table.
