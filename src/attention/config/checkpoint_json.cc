@@ -85,12 +85,16 @@ void read_producer(const Value& producer, SkipSoftmaxConfig& result) {
   producer.expect_map({});
   if (!producer.has("name") || producer["name"].node().text != "longhaul") return;
   producer.expect_map({"name", "fitted_target_sparsity"});
-  if (!producer.has("fitted_target_sparsity") || !result.formula) return;
+  if (!producer.has("fitted_target_sparsity")) return;
   const Value fitted = producer["fitted_target_sparsity"].expect_map({"prefill", "decode"});
   for (const Phase phase : kPhases) {
-    if (fitted.has(name_of(phase))) {
-      result.formula->fitted_target_sparsity[phase] = fitted[name_of(phase)].interval(0, 1);
+    if (!fitted.has(name_of(phase))) continue;
+    const Value range = fitted[name_of(phase)];
+    if (!result.formula || !result.formula->coefficients[phase]) {
+      range.fail(
+          fmt::format("is the range of a fit, but the file has no formula with coefficients for {}", name_of(phase)));
     }
+    result.formula->fitted_target_sparsity[phase] = range.interval(0, 1);
   }
 }
 

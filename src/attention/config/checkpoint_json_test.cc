@@ -63,6 +63,28 @@ TEST(CheckpointJson, RoundTripKeepsTheFittedRange) {
   EXPECT_THROW(to_checkpoint_json(config), InvalidArgument);
 }
 
+TEST(CheckpointJson, AFittedRangeNeedsAFormulaForItsPhase) {
+  const auto with_producer = [](const std::string& factor) {
+    return R"j({"sparse_attention_config": {"producer": {"name": "longhaul", "fitted_target_sparsity": {"decode": [0.2, 0.8]}},
+      "config_groups": {"group_0": {"algorithm": "skip_softmax")j" +
+           factor + "}}}}";
+  };
+  for (const char* factor : {"", R"j(, "threshold_scale_factor": {"decode": 5})j", R"j(, "threshold_scale_factor": 5)j",
+                             R"j(, "threshold_scale_factor": {"formula": "a", "prefill": {"a": 1}})j"}) {
+    expect_message(error_of([&] { parse_checkpoint_json(with_producer(factor), "c.json"); }),
+                   "fitted_target_sparsity.decode is the range of a fit, but the file has no formula with coefficients "
+                   "for decode",
+                   factor);
+  }
+  const SkipSoftmaxConfig config = parse_checkpoint_json(with_producer(kFormula), "c.json");
+  EXPECT_EQ(config.formula->fitted_target_sparsity.decode, (Interval{0.2, 0.8}));
+  EXPECT_FALSE(config.formula->fitted_target_sparsity.prefill);
+
+  SkipSoftmaxConfig written = config;
+  written.formula->coefficients.decode.reset();
+  EXPECT_THROW(to_checkpoint_json(written), InvalidArgument) << "what could not be read is not written";
+}
+
 TEST(CheckpointJson, EachMistakeGivesOneSentence) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "the JSON is broken at byte"},
