@@ -8,11 +8,11 @@ Exits 1 where they disagree. Writes the sparsity the prefill kernel counts at an
 """
 
 import argparse
-import datetime
 import json
 import sys
 from pathlib import Path
 
+import result_file
 import safetensors_file
 import skip_emulation
 import skip_orders
@@ -135,16 +135,15 @@ def main():
         if not arguments.no_kernel_check:
             fine &= check_kernel(lib, heads)
     if arguments.json:
-        result = {
-            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "machine": {"cpu": "any: counts, not times", "isa": lib.isa},
-            "command": "scripts/capture/cross_check.py",
-            "what": "sparsity counted by the prefill kernel, float32 inputs; relative rms error, heads weighted alike",
-            "input": metadata,
-            "rows": rows,
-            "curve": curve,
-        }
-        Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+        result_file.write(
+            arguments.json,
+            "scripts/capture/cross_check.py",
+            "sparsity counted by the prefill kernel, float32 inputs; relative rms error, heads weighted alike",
+            {"isa": lib.isa},
+            metadata,
+            rows,
+            curve=curve,
+        )
     return 0 if fine else 1
 
 

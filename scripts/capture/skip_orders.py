@@ -8,10 +8,9 @@ the attention output, pooled over the heads of the file or of a layer, each weig
 """
 
 import argparse
-import datetime
-import json
 import sys
 
+import result_file
 import safetensors_file
 import skip_emulation
 import torch
@@ -105,18 +104,15 @@ def main():
     for curve in whole:
         cells = ["    --   " if s is None else f"   {s:.3f} " for s in curve["sparsity_at_error"].values()]
         print("{:<50}".format(curve["id"]) + "  ".join(cells))
-    result = {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "machine": {"cpu": "any: counts, not times", "torch": torch.__version__.split("+")[0]},
-        "command": f"scripts/capture/skip_orders.py data/activations.safetensors.xz --every {arguments.every}",
-        "what": "torch emulation of causal prefill, rule max, float32; relative rms output error, heads weighted alike",
-        "input": metadata,
-        "rows": rows,
-        "curves": whole,
-    }
-    with open(arguments.json, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+    result_file.write(
+        arguments.json,
+        f"scripts/capture/skip_orders.py data/activations.safetensors.xz --every {arguments.every}",
+        "torch emulation of causal prefill, rule max, float32; relative rms output error, heads weighted alike",
+        {"torch": torch.__version__.split("+")[0]},
+        metadata,
+        rows,
+        curves=whole,
+    )
     return 0
 
 

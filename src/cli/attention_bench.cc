@@ -183,7 +183,7 @@ std::vector<Json> bench_rows(const BenchCase& bench, const BenchOutcome& outcome
                   {"ratio", ceiling ? Json(line.rate / outcome.ceiling) : Json()}});
     }
     row.update({{"n", line.time.n},
-                {"spread", {line.time.p10, line.time.p90}},
+                {"spread", line.time.spread()},
                 {"regime", "sustained, caches evicted before each call"},
                 {"median_s", line.time.median},
                 {"case", bench.describe()},

@@ -2,9 +2,26 @@
 
 import json
 import os
+import pathlib
 import unittest
 
 from program import ProgramTest
+
+# Of every row of a result file, as CONTRIBUTING.md lists them; a row without a rival may leave out those three.
+FIELDS = {"id", "value", "unit", "n", "spread", "regime"}
+
+
+class CommittedResults(unittest.TestCase):
+    def test_every_file_and_row_has_its_fields_and_one_kind_of_spread(self):
+        root = pathlib.Path(__file__).resolve().parents[2] / "bench" / "results"
+        files = sorted(root.rglob("*.json"))
+        self.assertTrue(files)
+        for file in files:
+            result = json.loads(file.read_text())
+            self.assertLessEqual({"date", "commit", "machine", "command", "rows"}, set(result), file)
+            for row in result["rows"]:
+                self.assertLessEqual(FIELDS, set(row), f"{file}: {row['id']}")
+                self.assertIsInstance(row["spread"], (float, type(None)), f"{file}: {row['id']}")
 
 
 class Bench(ProgramTest):
@@ -53,6 +70,11 @@ class Bench(ProgramTest):
         self.bench("--length", "256", "--dense-only")
         result = self.read_json("r.json")
         self.assertIn("cpu", result["machine"])
+        self.assertIn("commit", result)
+        for row in result["rows"]:
+            self.assertLessEqual(FIELDS, set(row))
+            self.assertIsInstance(row["spread"], float)
+            self.assertGreaterEqual(row["spread"], 0)
         self.assertIn("longhaul bench attention", result["command"])
         self.assertRegex(result["date"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 

@@ -12,6 +12,8 @@ namespace longhaul::cli {
 struct Timing {
   double median = 0, p10 = 0, p90 = 0;  // seconds
   int n = 0;
+  /// `spread` of a result file: (p90 - p10) / median.
+  double spread() const { return median > 0 ? (p90 - p10) / median : 0; }
   Json json() const;
 };
 
