@@ -46,7 +46,7 @@ void AttentionFlags::add_skipping(CLI::App& command) {
   auto* scalar = command
                      .add_option("--lambda", lambda,
                                  "Skip blocks whose scores lie ln(lambda) below the reference, 0 to 1 "
-                                 "(not given: dense)")
+                                 "(not given: the file's, or dense)")
                      ->type_name("X")
                      ->check(number_from(0, 1));
   command
@@ -90,15 +90,31 @@ Phase AttentionFlags::phase_value() const { return phase == "decode" ? Phase::de
 
 SkipRule AttentionFlags::rule_value() const { return rule == "sum" ? SkipRule::sum : SkipRule::max; }
 
+void AttentionFlags::apply_softmax_scale(AttentionArgs& args, std::vector<std::string>& notes) const {
+  const float of_file = args.softmax_scale;
+  if (softmax_scale > 0) args.softmax_scale = softmax_scale;
+  if (of_file == 0) return;
+  notes.push_back(softmax_scale == 0
+                      ? fmt::format("softmax scale {}, from the file's metadata", of_file)
+                      : fmt::format("the softmax scale {} in the file's metadata is not used, since --softmax-scale "
+                                    "gives {}",
+                                    of_file, softmax_scale));
+}
+
 void AttentionFlags::apply(AttentionArgs& args, std::vector<float>& lambda_storage,
                            std::vector<std::string>& notes) const {
   args.causal = !full;
   args.window_left = window_left;
   args.soft_cap = soft_cap;
-  args.softmax_scale = softmax_scale;
+  apply_softmax_scale(args, notes);
   args.batch_invariant = batch_invariant;
   args.threads = threads;
   args.rule = rule_value();
+  const char* flag = lambda ? "--lambda" : scale_factor ? "--scale-factor" : config.empty() ? nullptr : "--config";
+  if (args.lambda.kind != Lambda::Kind::none)
+    notes.push_back(flag == nullptr ? std::string("lambda is that of the file")
+                                    : fmt::format("the file's lambda is not used, since {} gives another", flag));
+  if (flag != nullptr) args.lambda = Lambda::none();
   if (lambda) args.lambda = Lambda::scalar(static_cast<float>(*lambda));
   // A factor and a file's law read the lengths and heads, which must be what they claim to be first.
   if (scale_factor || !config.empty()) make_input_params(args, phase_value());

@@ -29,9 +29,13 @@ struct AttentionFlags {
 
   Phase phase_value() const;
   SkipRule rule_value() const;
-  /// Sets what the flags say; the tensors of `args` must be there already, since a factor needs the context lengths.
+  /// Sets what the flags say; the tensors of `args` must be there already, since a factor needs the context lengths. A
+  /// lambda or softmax scale that `args` brings from its file stays unless a flag gives another; `notes` say which.
   /// Where one lambda a request comes out, `lambda_storage` [batch, heads_q] holds it and `note` says so.
   void apply(AttentionArgs& args, std::vector<float>& lambda_storage, std::vector<std::string>& notes) const;
+
+ private:
+  void apply_softmax_scale(AttentionArgs& args, std::vector<std::string>& notes) const;
 };
 
 /// lambda = factor / context length of each request, cut to 1 (then `notes` says so). Several requests: `storage` keeps

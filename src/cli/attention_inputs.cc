@@ -39,9 +39,12 @@ float softmax_scale_of(const SafetensorsFile& file, const std::string& prefix) {
 
 AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& options) : file_(path) {
   check_prefix(file_, options.prefix);
-  args_.query = file_.get(options.prefix + "query");
-  args_.key = file_.get(options.prefix + "key");
-  args_.value = file_.get(options.prefix + "value");
+  args_ = read_tensors(file_, options.prefix);
+  if (args_.softmax_scale == 0 && file_.metadata().contains("softmax_scale"))
+    notes_.push_back(
+        fmt::format("the softmax_scale in the file's metadata is that of its layers, not of '{}query', so "
+                    "it is not used",
+                    options.prefix));
   for (const auto& [name, view] :
        {std::pair{"query", &args_.query}, std::pair{"key", &args_.key}, std::pair{"value", &args_.value}}) {
     const bool query = view == &args_.query;
@@ -53,13 +56,6 @@ AttentionInputs::AttentionInputs(const std::string& path, const InputOptions& op
     const bool heads_first = query ? options.query_heads_first : options.kv_heads_first;
     if (heads_first) swap_dimensions(*view, view->rank - 3, view->rank - 2);
   }
-  args_.sinks = file_.find(options.prefix + "sinks");
-  args_.query_scale = file_.find(options.prefix + "query_scale");
-  args_.key_scale = file_.find(options.prefix + "key_scale");
-  args_.value_scale = file_.find(options.prefix + "value_scale");
-  if (const TensorView lambda = file_.find(options.prefix + "lambda"); lambda.given())
-    args_.lambda = Lambda::per_head(lambda);
-  softmax_scale_ = softmax_scale_of(file_, options.prefix);
   set_lengths(options);
 }
 
@@ -128,6 +124,20 @@ std::vector<float> softmax_scales(const SafetensorsFile& file, size_t layers) {
         "'{}' has the softmax_scale '{}' in its metadata, but it must list one number for each of its {} layers",
         file.path(), entry->second, layers));
   return scales;
+}
+
+AttentionArgs read_tensors(const SafetensorsFile& file, const std::string& prefix) {
+  AttentionArgs args;
+  args.query = file.get(prefix + "query");
+  args.key = file.get(prefix + "key");
+  args.value = file.get(prefix + "value");
+  args.sinks = file.find(prefix + "sinks");
+  args.query_scale = file.find(prefix + "query_scale");
+  args.key_scale = file.find(prefix + "key_scale");
+  args.value_scale = file.find(prefix + "value_scale");
+  if (const TensorView lambda = file.find(prefix + "lambda"); lambda.given()) args.lambda = Lambda::per_head(lambda);
+  args.softmax_scale = softmax_scale_of(file, prefix);
+  return args;
 }
 
 std::vector<int> layers_in(const SafetensorsFile& file) {

@@ -24,8 +24,6 @@ class AttentionInputs {
   AttentionInputs& operator=(const AttentionInputs&) = delete;
 
   const AttentionArgs& args() const { return args_; }
-  /// What the file's metadata gives for this layer; 0 (1/sqrt(head size)) where it has none.
-  float softmax_scale() const { return softmax_scale_; }
   /// What was assumed because the file does not say it.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -35,7 +33,6 @@ class AttentionInputs {
 
   SafetensorsFile file_;
   AttentionArgs args_;
-  float softmax_scale_ = 0;
   std::vector<std::vector<int32_t>> storage_;
   std::vector<std::string> notes_;
 };
@@ -43,6 +40,10 @@ class AttentionInputs {
 /// The softmax scale of each layer of a captured file, from its metadata ("0.125,0.125"); 0 (1/sqrt(head size)) where
 /// it has none. Throws InvalidArgument where that is no list of one number a layer.
 std::vector<float> softmax_scales(const SafetensorsFile& file, size_t layers);
+
+/// The inputs PREFIXquery, PREFIXkey, PREFIXvalue and, where the file has them, PREFIXsinks, PREFIXquery_scale,
+/// PREFIXkey_scale, PREFIXvalue_scale and PREFIXlambda, with the layer's softmax scale from the metadata. Not checked.
+AttentionArgs read_tensors(const SafetensorsFile& file, const std::string& prefix);
 
 /// N of every "layer.N.query" in the file, ascending.
 std::vector<int> layers_in(const SafetensorsFile& file);

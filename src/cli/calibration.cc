@@ -17,19 +17,6 @@ namespace {
 
 constexpr int64_t kSampleRuns = 8, kRunRows = 64;
 
-CalibrationInput input_of(const SafetensorsFile& file, const std::string& prefix, int layer) {
-  CalibrationInput input;
-  input.layer = layer;
-  input.args.query = file.get(prefix + "query");
-  input.args.key = file.get(prefix + "key");
-  input.args.value = file.get(prefix + "value");
-  input.args.sinks = file.find(prefix + "sinks");
-  input.args.query_scale = file.find(prefix + "query_scale");
-  input.args.key_scale = file.find(prefix + "key_scale");
-  input.args.value_scale = file.find(prefix + "value_scale");
-  return input;
-}
-
 std::string place_text(int layer, int head) {
   if (layer < 0) return "all";
   return head < 0 ? fmt::format("layer {}", layer) : fmt::format("layer {} head {}", layer, head);
@@ -38,10 +25,9 @@ std::string place_text(int layer, int head) {
 }  // namespace
 
 Capture::Capture(const std::string& path) : name(std::filesystem::path(path).filename().string()), file(path) {
-  for (const int layer : layers_in(file)) layers.push_back(input_of(file, fmt::format("layer.{}.", layer), layer));
-  if (layers.empty()) layers.push_back(input_of(file, "", 0));
-  const std::vector<float> scales = softmax_scales(file, layers.size());
-  for (size_t i = 0; i < layers.size(); ++i) layers[i].args.softmax_scale = scales[i];
+  for (const int layer : layers_in(file))
+    layers.push_back({layer, read_tensors(file, fmt::format("layer.{}.", layer)), {}});
+  if (layers.empty()) layers.push_back({0, read_tensors(file, ""), {}});
 }
 
 PublishedSamples::PublishedSamples(const Capture& capture, Phase phase) {

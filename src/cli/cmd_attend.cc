@@ -65,6 +65,14 @@ ReferenceOptions oracle_options(const AttendOptions& options, const AttentionArg
   return oracle;
 }
 
+ReferenceResult run_oracle(const AttentionArgs& args, ReferenceOptions oracle) {
+  Progress bar("oracle", 1);
+  oracle.progress = [&bar](int64_t done, int64_t total) {
+    bar.set(static_cast<double>(done) / static_cast<double>(total));
+  };
+  return reference_attention(args, oracle);
+}
+
 Outcome oracle_outcome(const AttentionArgs& args, ReferenceResult& result, const ReferenceOptions& oracle,
                        const AttendOptions& options, OracleTensors& storage) {
   const int64_t tokens = args.query.shape[0], heads = args.query.shape[1], dv = args.value.shape[args.value.rank - 1];
@@ -168,10 +176,6 @@ int run_attend(const Invocation& invocation, AttendOptions options) {
   const AttentionInputs inputs(options.qkv, options.input);
   std::vector<std::string> notes = inputs.notes();
   AttentionArgs args = inputs.args();
-  if (options.flags.softmax_scale == 0 && inputs.softmax_scale() > 0) {
-    options.flags.softmax_scale = inputs.softmax_scale();
-    notes.push_back(fmt::format("softmax scale {}, from the file's metadata", inputs.softmax_scale()));
-  }
   std::vector<float> lambda_storage;
   options.flags.apply(args, lambda_storage, notes);
 
@@ -182,7 +186,7 @@ int run_attend(const Invocation& invocation, AttendOptions options) {
   Json difference;
   if (options.reference) {
     const ReferenceOptions oracle = oracle_options(options, run.args());
-    result = reference_attention(args, oracle);
+    result = run_oracle(args, oracle);
     difference = compare_with_oracle(run, result, oracle);
     outcome = oracle_outcome(args, result, oracle, options, storage);
   }
@@ -235,7 +239,9 @@ void add_attend(CLI::App& program, Invocation& invocation) {
                                          "Run attention on the tensors query, key and value of a safetensors file\n\n"
                                          "Also read from the file where it has them: cu_seqlens_q, cu_seqlens_kv, "
                                          "page_table, kv_lengths, sinks, query_scale, "
-                                         "key_scale, value_scale, lambda.\nWritten: output, log_sum_exp, counters, "
+                                         "key_scale, value_scale, lambda, and softmax_scale from its metadata. A flag "
+                                         "that gives lambda or the softmax scale replaces the file's, and a note says "
+                                         "so.\nWritten: output, log_sum_exp, counters, "
                                          "with --skip-mask the mask by head, voting "
                                          "group and block.");
   command->add_option("--qkv", options->qkv, "Input")->required()->type_name("FILE.safetensors");

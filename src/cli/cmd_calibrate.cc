@@ -34,6 +34,12 @@ Captures open_captures(const std::vector<std::string>& paths) {
   return captures;
 }
 
+void say_unused_lambda(const Capture& capture) {
+  for (const CalibrationInput& input : capture.layers)
+    if (input.args.lambda.kind != Lambda::Kind::none)
+      return say("note: the lambda in {} is not used, since calibration measures many of its own", capture.name);
+}
+
 std::vector<Phase> phases_of(const CalibrateOptions& options) {
   if (options.phase == "both") return {Phase::prefill, Phase::decode};
   return {options.phase == "decode" ? Phase::decode : Phase::prefill};
@@ -134,6 +140,8 @@ int run_calibrate(const Invocation& invocation, const CalibrateOptions& options)
                                    std::pair{"--checkpoint", options.checkpoint}})
     check_writable(name, path);
   const Captures fit = open_captures(options.files), held_out = open_captures(options.held_out);
+  for (const Captures* captures : {&fit, &held_out})
+    for (const auto& capture : *captures) say_unused_lambda(*capture);
   LonghaulConfig own;
   own.model = options.model_name;
   own.samples = sample_names(fit);

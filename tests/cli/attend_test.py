@@ -7,7 +7,16 @@ import subprocess
 import time
 import unittest
 
-from program import PROGRAM, ProgramTest, dense_attention, normal, qkv, read_safetensors, write_safetensors
+from program import (
+    PROGRAM,
+    ProgramTest,
+    dense_attention,
+    normal,
+    qkv,
+    read_safetensors,
+    run_on_terminal,
+    write_safetensors,
+)
 
 
 class AttendTest(ProgramTest):
@@ -183,6 +192,36 @@ class Inputs(AttendTest):
         self.assertEqual(by_head[0], 0)
         self.assertGreater(min(by_head[1:]), 0)
 
+    def test_what_a_flag_replaces_in_the_file_is_said(self):
+        of_file = {"lambda": ("F32", [1, 4], [0.3] * 4)}
+        write_safetensors(self.path("in.safetensors"), {**qkv(160), **of_file}, {"softmax_scale": "0.2"})
+        source = self.path("in.safetensors")
+        write_safetensors(self.path("plain.safetensors"), qkv(160))
+        self.fine("calibrate", "--qkv", self.path("plain.safetensors"), "--phase", "prefill", "--target", "0.3",
+                  "--out", self.path("own.yaml"))  # fmt: skip
+        _, ours, text = self.attend(source)
+        self.assertIn("note: lambda is that of the file", text)
+        self.assertIn("note: softmax scale 0.2, from the file's metadata", text)
+        same = ["--lambda", "0.3", "--softmax-scale", "0.2"]
+        _, given, text = self.attend(self.path("plain.safetensors"), *same)
+        self.assertEqual(ours["output"], given["output"])
+        self.assertNotIn("note: lambda", text)
+        for flag, value in [("--lambda", "0.01"), ("--scale-factor", "1.6"), ("--config", self.path("own.yaml"))]:
+            flags = [flag, value, "--softmax-scale", "0.125"]
+            _, replaced, text = self.attend(source, *flags, "--json", self.path("r.json"))
+            self.assertIn(f"note: the file's lambda is not used, since {flag} gives another", text)
+            self.assertIn("the softmax scale 0.2 in the file's metadata is not used, since --softmax-scale gives 0.125",
+                          text)  # fmt: skip
+            self.assertEqual(len([note for note in self.read_json("r.json")["notes"] if "not used" in note]), 2)
+            _, without_file, _ = self.attend(self.path("plain.safetensors"), *flags)
+            self.assertEqual(replaced["output"], without_file["output"])
+
+    def test_a_softmax_scale_of_other_tensors_is_not_used_silently(self):
+        tensors = {**qkv(16), **qkv(16, prefix="layer.0.")}
+        write_safetensors(self.path("in.safetensors"), tensors, {"softmax_scale": "0.2"})
+        _, _, text = self.attend(self.path("in.safetensors"))
+        self.assertIn("is that of its layers, not of 'query', so it is not used", text)
+
     def test_a_scale_factor_is_divided_by_the_context_length(self):
         source = self.write(qkv(160, query_scale=4.0))
         _, factor, _ = self.attend(source, "--scale-factor", "8", out="a.safetensors")
@@ -282,6 +321,18 @@ class BadFiles(AttendTest):
     def test_decode_with_too_many_query_tokens(self):
         self.write(qkv(17))
         self.refuse("16", "--phase", "decode")
+
+
+class Terminal(AttendTest):
+    def test_the_oracle_shows_its_progress(self):
+        source = self.write(qkv(1536, heads_q=16, heads_kv=1))
+        status, said = run_on_terminal(
+            *("attend", "--qkv", source, "--out", self.path("out.safetensors"), "--reference"),
+            env={"LONGHAUL_THREADS": "1"},
+        )
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, r"oracle \S+ +\d+ %")
+        self.assertTrue(said.endswith("\r\033[K"), "the bar is erased at the end")
 
 
 class Interrupt(AttendTest):

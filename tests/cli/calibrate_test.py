@@ -67,6 +67,30 @@ class Calibrate(ProgramTest):
         self.fails(1, "--layer", *attend, "--config", self.path("own.yaml"))
         self.fine(*attend, "--config", self.path("own.yaml"), "--layer", "3")
 
+    def test_the_lambda_and_softmax_scale_of_the_file(self):
+        tensors = qkv(512, heads_q=2, heads_kv=1, query_scale=4.0)
+        capture = [
+            "calibrate",
+            "--phase",
+            "prefill",
+            "--qkv",
+            self.path("a.safetensors"),
+            "--json",
+            self.path("r.json"),
+        ]
+        write_safetensors(self.path("a.safetensors"), tensors)
+        self.assertNotIn("lambda in", self.fine(*capture))
+        plain = self.read_json("r.json")["prefill"]
+        write_safetensors(self.path("a.safetensors"), {**tensors, "lambda": ("F32", [1, 2], [0.1, 0.1])})
+        text = self.fine(*capture)
+        self.assertIn("note: the lambda in a.safetensors is not used, since calibration measures many of its own", text)
+        self.assertEqual(self.read_json("r.json")["prefill"], plain)
+        write_safetensors(self.path("a.safetensors"), tensors, {"softmax_scale": "0.0625"})
+        self.fine(*capture)
+        self.assertNotEqual(self.read_json("r.json")["prefill"], plain)
+        write_safetensors(self.path("a.safetensors"), tensors, {"softmax_scale": "0.0625,0.125"})
+        self.fails(1, "one number for each of its 1 layers", *capture)
+
     def test_wrong_usage(self):
         self.fails(1, "Python package", "calibrate", "--model", "gpt2")
         self.fails(2, "--qkv", "calibrate")

@@ -66,6 +66,10 @@ class Demo(ProgramTest):
             self.path("unlike.safetensors"), {**qkv(1024, prefix="layer.0."), **qkv(512, prefix="layer.1.")}
         )
         self.fails(1, "must agree", "demo", "--data", self.path("unlike.safetensors"))
+        for name, values in {"sinks": [0.0] * 4, "lambda": [0.1] * 4}.items():
+            more = {f"layer.0.{name}": ("F32", [1, 4] if name == "lambda" else [4], values)}
+            write_safetensors(self.path("more.safetensors"), {**qkv(64, prefix="layer.0."), **more})
+            self.fails(1, f"layer.0.{name}", "demo", "--data", self.path("more.safetensors"))
         write_safetensors(self.path("short.safetensors"), qkv(100, prefix="layer.0."))
         self.fails(1, "100 tokens", "demo", "--data", self.path("short.safetensors"))
 

@@ -1,12 +1,15 @@
 """Runs the program and reads and writes safetensors files with the standard library alone."""
 
+import fcntl
 import json
 import math
 import os
+import pty
 import random
 import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 PROGRAM = os.environ["LONGHAUL_PROGRAM"]
@@ -19,6 +22,29 @@ def run(*arguments, env=None, **options):
     return subprocess.run(
         [PROGRAM, *map(str, arguments)], env=clean, text=True, capture_output=True, timeout=300, **options
     )
+
+
+def run_on_terminal(*arguments, env=None):
+    """As run(), with a terminal of 100 columns as standard error."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 100, 0, 0))
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    clean.update(env or {})
+    with subprocess.Popen(
+        [PROGRAM, *map(str, arguments)], env=clean, stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        said = bytearray()
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            said += part
+    os.close(ours)
+    return process.returncode, said.decode()
 
 
 class ProgramTest(unittest.TestCase):

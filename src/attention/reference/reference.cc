@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include "attention/mask_layout.h"
 #include "attention/params_cuda.h"
@@ -64,12 +65,21 @@ class Run {
     const std::vector<GroupPlace> places = list_groups(p_, options_);
     std::atomic<size_t> next{0};
     run_on_workers(default_threads(), [&](int) {
-      for (size_t i = next++; i < places.size(); i = next++) run_group(places[i]);
+      for (size_t i = next++; i < places.size(); i = next++) {
+        run_group(places[i]);
+        tell(places.size());
+      }
     });
     return std::move(result_);
   }
 
  private:
+  void tell(size_t total) {
+    if (!options_.progress) return;
+    const std::lock_guard lock(telling_);
+    options_.progress(++done_, static_cast<int64_t>(total));
+  }
+
   void run_group(const GroupPlace& place) {
     Group group(p_, options_, place);
     if (group.keys().empty()) return;
@@ -152,6 +162,8 @@ class Run {
   AttentionParams p_;
   const ReferenceOptions& options_;
   ReferenceResult result_;
+  std::mutex telling_;
+  int64_t done_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "longhaul/attention.h"
@@ -25,6 +26,9 @@ struct ReferenceOptions {
   double score_error = 0, decision_error = 0;
   /// Fills the magnitudes that rounding errors scale with: score_size and abs_output.
   bool measure_sizes = false;
+
+  /// Told the voting groups done and all of them after each; one call at a time, from any of the threads.
+  std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
 struct ReferenceResult {

@@ -228,6 +228,17 @@ TEST(ReferenceRule, LastPartsOfDecodeStartFromTheNewestTile) {
   }
 }
 
+TEST(Reference, TellsItsProgressOneGroupAtATime) {
+  ScoreCase test(std::vector<float>(100, 0.0F), 100, 3);  // 7 groups of 16 rows for each of 3 heads
+  int64_t last = 0;
+  test.options.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(done, ++last);
+    EXPECT_EQ(total, 21);
+  };
+  test.oracle();
+  EXPECT_EQ(last, 21);
+}
+
 TEST(Reference, DroppedMassIsTheShareOfTheDenseSoftmax) {
   EightKeys test;
   test.options.measure_dropped_mass = true;

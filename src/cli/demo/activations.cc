@@ -27,15 +27,14 @@ std::vector<Layer> layers_of(const std::vector<SafetensorsFile>& files, const st
   std::vector<Layer> layers;
   for (const SafetensorsFile& file : files) {
     const std::vector<int> numbers = layers_in(file);
-    const std::vector<float> scales = softmax_scales(file, numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      const std::string prefix = fmt::format("layer.{}.", numbers[i]);
-      for (const char* name : {"sinks", "query_scale", "key_scale", "value_scale"})
+    for (const int number : numbers) {
+      const std::string prefix = fmt::format("layer.{}.", number);
+      for (const char* name : {"sinks", "query_scale", "key_scale", "value_scale", "lambda"})
         if (file.find(prefix + name).given())
           throw Unsupported(fmt::format("'{}' has the tensor '{}{}', but the demo knows query, key and value alone",
                                         file.path(), prefix, name));
-      layers.push_back(
-          {numbers[i], scales[i], file.get(prefix + "query"), file.get(prefix + "key"), file.get(prefix + "value")});
+      const AttentionArgs args = read_tensors(file, prefix);
+      layers.push_back({number, args.softmax_scale, args.query, args.key, args.value});
     }
   }
   std::sort(layers.begin(), layers.end(), [](const Layer& a, const Layer& b) { return a.number < b.number; });
