@@ -32,6 +32,9 @@ struct Rows {
     }
   }
 
+  /// No dimension is left. The bound is one that g++ sees when it unrolls the recursion.
+  bool single(int dim) const { return dim >= TensorView::kMaxRank || dim >= dims; }
+
   /// Bytes from the first to the last byte of the rows that dimensions `dim` and up make.
   int64_t span(int dim) const {
     int64_t sum = bytes;
@@ -44,7 +47,7 @@ struct Rows {
 bool meets(const Rows& rows, int dim, int64_t base, int64_t begin, int64_t end) {
   const int64_t span = rows.span(dim);
   if (base >= end || base + span <= begin) return false;
-  if (dim == rows.dims) return true;
+  if (rows.single(dim)) return true;
   const int64_t step = rows.step[dim], inner = rows.span(dim + 1);
   // base + i * step < end and base + i * step + inner > begin
   const int64_t first = begin - base >= inner ? (begin - base - inner) / step + 1 : 0;
@@ -58,7 +61,7 @@ bool meets(const Rows& rows, int dim, int64_t base, int64_t begin, int64_t end) 
 bool any_meets(const Rows& input, int dim, int64_t base, const Rows& result) {
   const int64_t span = input.span(dim);
   if (base >= result.base + result.span(0) || base + span <= result.base) return false;
-  if (dim == input.dims) return meets(result, 0, result.base, base, base + input.bytes);
+  if (input.single(dim)) return meets(result, 0, result.base, base, base + input.bytes);
   for (int64_t i = 0; i < input.count[dim]; ++i)
     if (any_meets(input, dim + 1, base + i * input.step[dim], result)) return true;
   return false;

@@ -93,7 +93,7 @@ TEST_P(VisitOrderTest, NewestFirstSkipsMoreAtEqualError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ShippedActivations, VisitOrderTest, ::testing::Values("layer.4", "layer.21"),
-                         [](const auto& info) { return std::string(info.param).substr(6); });
+                         [](const auto& layer) { return std::string(layer.param).substr(6); });
 
 }  // namespace
 }  // namespace longhaul
