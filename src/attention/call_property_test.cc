@@ -13,6 +13,7 @@
 #include "attention/testing/attention_case.h"
 #include "attention/testing/score_case.h"
 #include "attention/testing/workspace.h"
+#include "core/cpu_features.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -66,14 +67,17 @@ TEST_P(InPhase, WorkspaceIsEnoughToTheLastByte) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     CaseSpec spec = random_spec(seed);
     if (spec.phase != GetParam()) continue;
-    AttentionCase test(spec);
-    const size_t bytes = attention_workspace_bytes(test.args, spec.phase);
-    std::vector<uint8_t> memory(bytes + kMargin + 64, 0x5c);
-    uint8_t* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-    test.args.workspace = at;
-    test.args.workspace_bytes = bytes;
-    attention(test.args, spec.phase);
-    for (size_t i = 0; i < kMargin; ++i) ASSERT_EQ(at[bytes + i], 0x5c) << spec.describe();
+    for (const Isa isa : testable_isas()) {
+      const ScopedIsa scoped(isa);
+      AttentionCase test(spec);
+      const size_t bytes = attention_workspace_bytes(test.args, spec.phase);
+      std::vector<uint8_t> memory(bytes + kMargin + 64, 0x5c);
+      uint8_t* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+      test.args.workspace = at;
+      test.args.workspace_bytes = bytes;
+      attention(test.args, spec.phase);
+      for (size_t i = 0; i < kMargin; ++i) ASSERT_EQ(at[bytes + i], 0x5c) << isa_name(isa) << ": " << spec.describe();
+    }
   }
 }
 

@@ -37,6 +37,33 @@ void verify(std::optional<Isa> isa) {
 TEST(Conformance, EveryKernelAgreesWithTheOracle) { verify(std::nullopt); }
 TEST(Conformance, TilesAgreeWithTheOracle) { verify(Isa::amx_emulated); }
 
+// What only tiles do: pairs of blocks of which one is dropped, values that are not finite in a block that another pairs
+// with, weights of several tiles that wait. For every head size, kind of poison and rule; the pairs above cover two of
+// them at a time.
+TEST(Conformance, TilesDropAndPoison) {
+  std::vector<Isa> isas{Isa::amx_emulated};
+  if (why_not_amx().empty()) isas.push_back(Isa::amx);
+  uint64_t seed = 100;
+  for (const int d : {64, 128, 192, 256})
+    for (const Poison poison : {Poison::none, Poison::query, Poison::key, Poison::value})
+      for (const SkipRule rule : {SkipRule::max, SkipRule::sum}) {
+        CaseSpec spec;
+        spec.query = spec.kv = spec.output = DType::bf16;
+        spec.d = d;
+        spec.group = 2;
+        spec.lambda = Lambdas::middle;
+        spec.rule = rule;
+        spec.poison = poison;
+        spec.seed = ++seed;
+        JudgedCase judged = judged_case(spec);
+        for (const Isa isa : isas) {
+          const ScopedIsa scoped(isa);
+          judged.test.run();
+          EXPECT_EQ(compare(judged.test, judged.oracle), "") << isa_name(isa) << ": " << judged.test.spec.describe();
+        }
+      }
+}
+
 TEST(Conformance, ComparisonFindsSmallDifferences) {
   CaseSpec spec;
   spec.lambda = Lambdas::middle;

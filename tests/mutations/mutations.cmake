@@ -1,6 +1,6 @@
 # Builds the library with its seeded mutations and asserts that `verify` passes without one and finds each of them.
 # cmake -DSOURCE=... -DBINARY=... -DGENERATOR=... -P mutations.cmake
-set(mutations 10)
+set(mutations 11)
 
 execute_process(
   COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${BINARY} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release -DLONGHAUL_MUTATIONS=ON

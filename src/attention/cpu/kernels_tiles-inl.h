@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "attention/cpu/kernels.h"
 #include "attention/mask_layout.h"

@@ -18,14 +18,15 @@ class PrefillRun {
       : p_(p),
         item_(item),
         tile_rows_{p, item},
+        next_tile_{p, item},
         products_(scratch + P::kTogether * sizeof(TileScores) / sizeof(float)) {
     lay_out(scratch);
   }
 
   static size_t scratch_floats(const AttentionParams& p) {
     const size_t groups = max_groups(p);
-    const size_t group_floats =
-        P::kQueryFloats + (kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
+    const size_t group_floats = P::kQueryFloats + P::kPendingFloats +
+                                (kDv + (kMode == Mode::probe ? kMaxProbes : 0)) * kRows + sizeof(Group) / sizeof(float);
     return P::kScratchFloats + P::kTogether * sizeof(TileScores) / sizeof(float) + groups * group_floats + kDv + kD;
   }
 
@@ -41,6 +42,7 @@ class PrefillRun {
     if (!keys.empty()) {
       for (int64_t tile = (keys.end - 1) / kTile; tile >= keys.begin / kTile; --tile) visit_tile(tile, keys);
     }
+    if constexpr (P::kScoresAhead) flush_groups();
     for (int g = 0; g < group_count_; ++g) finish_group(groups_[g]);
   }
 
@@ -86,7 +88,9 @@ class PrefillRun {
         g.visible = g.skipped = 0;
         g.query = pool;
         g.output = pool + P::kQueryFloats;
-        pool += P::kQueryFloats + kDv * kRows;
+        g.pending = g.output + kDv * kRows;
+        pool = g.pending + P::kPendingFloats;
+        P::start_group(g);
         if constexpr (kMode == Mode::probe) {
           g.probe_skipped = p_.probe_skipped + static_cast<int64_t>(head) * p_.probes;
           g.probe_sum = pool;
@@ -132,8 +136,14 @@ class PrefillRun {
     tile_begin_ = begin;
     tile_rows_.begin = begin;
     tile_rows_.keys = tile_keys_;
+    next_tile_.begin = begin - kTile;
+    next_tile_.keys = {begin - kTile > keys.begin ? begin - kTile : keys.begin, begin};
     products_.read_keys(tile_rows_);
-    visit_groups();
+    if constexpr (P::kScoresAhead) {
+      visit_groups_ahead();
+    } else {
+      visit_groups();
+    }
     if constexpr (kMode == Mode::skip) count_unread_values();
   }
 
@@ -141,9 +151,8 @@ class PrefillRun {
     Group* waiting[P::kTogether];
     int count = 0;
     for (int g = 0; g < group_count_; ++g) {
-      Group& group = groups_[g];
-      if (group.keys.begin >= tile_keys_.end || group.keys.end <= tile_keys_.begin) continue;
-      waiting[count++] = &group;
+      if (!sees_tile(groups_[g])) continue;
+      waiting[count++] = &groups_[g];
       if (count == P::kTogether) {
         visit<P::kTogether>(waiting);
         count = 0;
@@ -164,15 +173,47 @@ class PrefillRun {
       scores[i] = tiles_[i].scores;
     }
     products_.template score<kG>(query, scores);
-    for (int i = 0; i < kG; ++i) {
-      Addend addend;
-      weigh(*g[i], tiles_[i], addend);
-      if (addend.kept.count == 0) continue;  // nothing of this tile joins the result
-      if (products_.read_values(tile_rows_, addend)) {
-        add_values_row_by_row(*g[i], addend);
-      } else {
-        products_.add(addend);
-      }
+    for (int i = 0; i < kG; ++i) join(*g[i], tiles_[i]);
+  }
+
+  /// Each group's weights are computed beside the next group's scores. All groups share the work of fetching the next
+  /// tile's keys and values.
+  void visit_groups_ahead() {
+    Group* group = group_at(0);
+    if (group != nullptr) products_.start_scores(group->query, tiles_[0].scores);
+    products_.finish_scores();
+    for (int turn = 0; group != nullptr; turn = 1 - turn) {
+      const int index = static_cast<int>(group - groups_);
+      Group* next = group_at(index + 1);
+      if (next != nullptr) products_.start_scores(next->query, tiles_[1 - turn].scores);
+      products_.fetch(next_tile_, index, group_count_);
+      join(*group, tiles_[turn]);
+      products_.finish_scores();
+      group = next;
+    }
+    if (products_.must_flush()) flush_groups();
+  }
+
+  void flush_groups() {
+    for (int g = 0; g < group_count_; ++g) products_.flush(groups_[g]);
+  }
+
+  /// The first group from `index` on that sees the tile, or null.
+  Group* group_at(int index) const {
+    while (index < group_count_ && !sees_tile(groups_[index])) ++index;
+    return index < group_count_ ? groups_ + index : nullptr;
+  }
+  bool sees_tile(const Group& g) const { return g.keys.begin < tile_keys_.end && g.keys.end > tile_keys_.begin; }
+
+  /// Turns a group's scores into weights and adds its part of the tile.
+  void join(Group& g, TileScores& tile) {
+    Addend addend;
+    weigh(g, tile, addend);
+    if (addend.kept.count == 0) return;  // nothing of this tile joins the result
+    if (products_.read_values(g, tile_rows_, addend)) {
+      add_values_row_by_row(g, addend);
+    } else {
+      products_.add(g, addend);
     }
   }
 
@@ -298,7 +339,7 @@ class PrefillRun {
       store(g.max + r * kLanes, joined[r]);
       store(g.base + r * kLanes, next);
     }
-    products_.template weigh<kMode == Mode::probe>(addend, tile_->scores, scale, base, sum);
+    products_.template weigh<kMode == Mode::probe>(g, addend, tile_->scores, scale, base, sum);
     for (int r = 0; r < kVecs; ++r) store(g.sum + r * kLanes, sum[r]);
   }
 
@@ -320,7 +361,7 @@ class PrefillRun {
         for (int r = g.begin; r < g.end; ++r) {
           const KeyRange keys = visible_keys(g.position + r, kv_length, p_.causal, p_.window_left);
           if (tile_begin_ + j < keys.begin || tile_begin_ + j >= keys.end) continue;
-          const float weight = products_.weight(addend, j, r);
+          const float weight = products_.weight(g, addend, j, r);
           for (int c = 0; c < kDv; ++c) g.output[P::output_index(r, c)] += weight * value[c];
         }
       }
@@ -375,7 +416,7 @@ class PrefillRun {
 
   const AttentionParams& p_;
   const PrefillItem& item_;
-  PrefillTile tile_rows_;
+  PrefillTile tile_rows_, next_tile_;
   P products_;
   TileScores* tiles_ = nullptr;  // [kTogether]
   TileScores* tile_ = nullptr;   // of the group at hand

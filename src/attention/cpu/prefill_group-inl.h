@@ -36,6 +36,7 @@ struct Group {
   alignas(64) float base[kRows];  // what the weights refer to: sum and output are of 2^(score - base)
   float* query;                   // as Products::put_query() stores it
   float* output;                  // at Products::output_index()
+  float* pending;                 // Products::kPendingFloats: what has not joined the output yet
   float* probe_sum;               // [probes][16], kept sum under each λ (rule sum)
 
   bool row_exists(int r) const { return r >= begin && r < end; }

@@ -133,9 +133,10 @@ __attribute__((noinline)) void add_values(const Addend& group, const float* valu
 template <int kD, int kDv>
 class Products {
  public:
-  static constexpr bool kLateScale = false;  // the query is stored scaled
+  static constexpr bool kLateScale = false;    // the query is stored scaled
+  static constexpr bool kScoresAhead = false;  // nothing else runs beside a group's weights
   static constexpr int kTogether = LONGHAUL_ISA::kTogether;
-  static constexpr int kQueryFloats = kD * kRows;  // of a group
+  static constexpr int kQueryFloats = kD * kRows, kPendingFloats = 0;  // of a group
   static constexpr size_t kScratchFloats = kTile * (kRowStride<kD> + kRowStride<kDv>);
 
   explicit Products(float* scratch) : keys_(scratch), values_(keys_ + kTile * kRowStride<kD>) {}
@@ -145,6 +146,8 @@ class Products {
     for (int c = 0; c < kD; ++c) query[c * kRows + r] = row == nullptr ? 0 : row[c] * scale;
   }
   static int output_index(int r, int c) { return LONGHAUL_ISA::output_index<kDv>(r, c); }
+
+  static void start_group(Group&) {}
 
   void read_keys(const PrefillTile& tile) {
     for (int j = 0; j < kTile; ++j) tile.read_key(j, kD, keys_ + j * kRowStride<kD>);
@@ -159,7 +162,7 @@ class Products {
   static F next_base(F, F max) { return max; }
   /// Turns the scores of the kept blocks into weights and adds them to `sum`.
   template <bool kKeepWeights>
-  void weigh(Addend& addend, float* scores, F, const F (&base)[kVecs], F (&sum)[kVecs]) const {
+  void weigh(Group&, Addend& addend, float* scores, F, const F (&base)[kVecs], F (&sum)[kVecs]) const {
     for (int i = 0; i < addend.kept.count; ++i) {
       float* weights = scores + addend.kept.block[i] * kBlock * kRows;
       for (int j = 0; j < kBlock; ++j) {
@@ -173,10 +176,10 @@ class Products {
     }
     addend.weights = scores;
   }
-  static float weight(const Addend& addend, int j, int r) { return addend.weights[j * kRows + r]; }
+  static float weight(const Group&, const Addend& addend, int j, int r) { return addend.weights[j * kRows + r]; }
 
   /// Converts the blocks that nobody has needed yet; true if one of them holds a value that is not finite.
-  bool read_values(const PrefillTile& tile, const Addend& addend) {
+  bool read_values(Group&, const PrefillTile& tile, const Addend& addend) {
     bool bad = false;
     for (int i = 0; i < addend.kept.count; ++i) {
       const int b = addend.kept.block[i];
@@ -187,7 +190,7 @@ class Products {
   }
   bool values_read(int block) const { return values_read_[block]; }
   const float* value_row(const PrefillTile&, int j) const { return values_ + j * kRowStride<kDv>; }
-  void add(const Addend& addend) const { add_values<kDv>(addend, values_); }
+  void add(Group&, const Addend& addend) const { add_values<kDv>(addend, values_); }
 
  private:
   void read_block(const PrefillTile& tile, int b) {

@@ -4,10 +4,12 @@
 // turning:
 //   S^T = K Q^T     A = 16 keys as they lie, B = the group's query, stored once in pairs of elements
 //   O^T += V^T P^T  A = 16 elements x 32 keys of the turned values, B = weights in pairs of keys
-// Only V is turned, once for all groups of the item.
+// Only V is turned, once for all groups of the item. A product takes 32 keys, two blocks: what a group skipped of a
+// pair has weights of 0.
 //
-// A product takes 32 keys, two blocks. What a group kept is packed together: any two of the four blocks lie side by
-// side in one of two orders of V^T, [0 1 2 3] and [1 3 0 2]. A block that is left alone is paired with weights of 0.
+// Weights of two tiles wait until all groups have theirs, then join the outputs together. So scores and weights find
+// the keys in the first-level cache, products the values, and an output, 8 KB a group, comes from the second level and
+// returns to it half as often.
 #pragma once
 
 LONGHAUL_TARGET_BEGIN
@@ -30,65 +32,39 @@ LONGHAUL_TARGET_END
 LONGHAUL_TARGET_BEGIN
 namespace longhaul::LONGHAUL_ISA {
 
-/// Which products of 32 keys a group's kept blocks take: `first` is a place in the order of the values, and block b's
-/// weights lie at place slot[b] of the weights.
-struct PairPlan {
-  int count = 0;
-  struct Pair {
-    bool crosswise;
-    int first;
-  } pair[2];
-  int slot[kBlocks];
-  int empty = -1, second_empty = -1;  // places without a block
+inline constexpr int kPairKeys = 2 * kBlock;         // of one product
+inline constexpr int kPendingTiles = 2;              // tiles whose weights wait
+inline constexpr int kPairWeights = kBlock * kRows;  // words: a pair of keys each, by row
 
-  explicit PairPlan(const KeptBlocks& kept) {
-    bool is_kept[kBlocks] = {};
-    for (int i = 0; i < kept.count; ++i) is_kept[kept.block[i]] = true;
-    const bool low = is_kept[0] || is_kept[1], high = is_kept[2] || is_kept[3];
-    if (kept.count == 2 && low && high) {
-      count = 1;
-      const int lower = is_kept[0] ? 0 : 1, upper = is_kept[2] ? 2 : 3;
-      const bool upper_first = lower == 0 && upper == 3;  // order [1 3 0 2]
-      slot[lower] = upper_first ? 1 : 0;
-      slot[upper] = upper_first ? 0 : 1;
-      pair[0] = lower == 1 && upper == 2 ? Pair{false, 1} : Pair{true, lower == 1 ? 0 : upper == 3 ? 1 : 2};
-      return;
-    }
-    for (int half = 0; half < 2; ++half) {
-      if (!(half == 0 ? low : high)) continue;
-      for (int b = 2 * half; b < 2 * half + 2; ++b) {
-        slot[b] = 2 * count + b % 2;
-        if (!is_kept[b]) (empty < 0 ? empty : second_empty) = slot[b];
-      }
-      pair[count++] = {false, 2 * half};
-    }
-  }
+/// Weights of a group that have not met their values yet.
+struct Pending {
+  uint32_t weights[kPendingTiles * kTile / kPairKeys][kPairWeights];
+  const uint16_t* values[kPendingTiles * kTile / kPairKeys];  // of element 0; the next element's are kTile further
+  int count;
 };
-
-inline constexpr int kCrosswisePlace[kBlocks] = {2, 0, 3, 1};  // of block b in the order [1 3 0 2]
 
 template <int kD, int kDv>
 class Products {
  public:
-  static constexpr bool kLateScale = true;
-  static constexpr int kTogether = 1;
+  static constexpr bool kLateScale = true, kScoresAhead = true;
+  static constexpr int kTogether = 2;                  // tiles of scores: a group's and the next one's
   static constexpr int kQueryFloats = kD / 2 * kRows;  // pairs of elements
-  static constexpr int kKeyFloats = kTile * kD / 2, kValueFloats = kTile * kDv / 2, kWeightFloats = kTile * kRows / 2;
+  static constexpr int kPendingFloats = (sizeof(Pending) + 63) / 64 * 16;
+  static constexpr int kKeyFloats = kTile * kD / 2, kValueFloats = kTile * kDv / 2;
   static constexpr int kStagedFloats = kBlock * kDv / 2;
   static constexpr int kRowFloats = kD > kDv ? kD : kDv;
-  static constexpr size_t kScratchFloats = kKeyFloats + 2 * kValueFloats + kWeightFloats + kStagedFloats + kRowFloats;
+  static constexpr size_t kScratchFloats = kKeyFloats + kPendingTiles * kValueFloats + kStagedFloats + kRowFloats;
 
   explicit Products(float* scratch)
       : keys_(reinterpret_cast<uint16_t*>(scratch)),
-        values_{reinterpret_cast<uint16_t*>(scratch + kKeyFloats),
-                reinterpret_cast<uint16_t*>(scratch + kKeyFloats + kValueFloats)},
-        weights_(reinterpret_cast<uint32_t*>(scratch + kKeyFloats + 2 * kValueFloats)),
-        staged_(reinterpret_cast<uint16_t*>(scratch + kKeyFloats + 2 * kValueFloats + kWeightFloats)),
+        values_(reinterpret_cast<uint16_t*>(scratch + kKeyFloats)),
+        staged_(reinterpret_cast<uint16_t*>(scratch + kKeyFloats + kPendingTiles * kValueFloats)),
         row_(scratch + kScratchFloats - kRowFloats) {
     // A block that nobody has read meets weights of 0: it must be finite.
-    __builtin_memset(values_[0], 0, 2 * kValueFloats * sizeof(float));
+    __builtin_memset(values_, 0, kPendingTiles * kValueFloats * sizeof(float));
   }
 
+  static void start_group(Group& g) { pending(g).count = 0; }
   static void put_query(float* query, int r, const float* row, float) {
     uint16_t* to = reinterpret_cast<uint16_t*>(query) + 2 * r;
     for (int c = 0; c < kD; ++c) to[c / 2 * 2 * kRows + c % 2] = row == nullptr ? 0 : upper_half(row[c]);
@@ -104,33 +80,52 @@ class Products {
         copy_row(tile.p.k, tile.p.kv_dtype, tile.key_offset(j), kD, to);
       }
     }
-    for (int b = 0; b < kBlocks; ++b) values_read_[b] = crosswise_read_[b] = false;
+    fetch_values_ = true;
+    for (bool& read : values_read_) {
+      fetch_values_ = fetch_values_ && (read || !started_);
+      read = false;
+    }
+    started_ = true;
+    turn_ = (turn_ + 1) % kPendingTiles;
   }
 
-  template <int kG>
-  void score(const float* const (&query)[kG], float* const (&scores)[kG]) {
-    static_assert(kG == 1);
-    constexpr int kKeyBytes = kD * 2, kBlockElements = kBlock * kD;
+  /// Asks for one of `parts` parts of a tile's rows; for values only where the tile before needed all of them.
+  __attribute__((always_inline)) void fetch(const PrefillTile& tile, int part, int parts) const {
+    const int64_t bytes = static_cast<int64_t>(dtype_size(tile.p.kv_dtype));
+    for (int j = kTile * part / parts; j < kTile * (part + 1) / parts; ++j) {
+      if (!tile.exists(j)) continue;
+      const char* key = static_cast<const char*>(tile.p.k) + tile.key_offset(j) * bytes;
+      for (int at = 0; at < kD * bytes; at += 64) fetch_line(key + at);
+      if (!fetch_values_) continue;
+      const char* value = static_cast<const char*>(tile.p.v) + tile.value_offset(j) * bytes;
+      for (int at = 0; at < kDv * bytes; at += 64) fetch_line(value + at);
+    }
+  }
+
+  /// A group's scores are computed a step at a time, while weigh() runs for the group before, and come out with
+  /// finish_scores().
+  void start_scores(const float* query, float* scores) {
+    scored_query_ = query;
+    scores_ = scores;
+    element_ = 0;
     tiles_.template zero<0>();
     tiles_.template zero<1>();
     tiles_.template zero<2>();
     tiles_.template zero<3>();
-    for (int k = 0; k < kD; k += 32) {
-      const uint16_t* keys = keys_ + k;
-      tiles_.template load<4>(query[0] + k / 2 * kRows, 64);
-      tiles_.template load<5>(keys, kKeyBytes);
-      tiles_.template dot<0, 5, 4>();
-      tiles_.template load<6>(keys + kBlockElements, kKeyBytes);
-      tiles_.template dot<1, 6, 4>();
-      tiles_.template load<5>(keys + 2 * kBlockElements, kKeyBytes);
-      tiles_.template dot<2, 5, 4>();
-      tiles_.template load<6>(keys + 3 * kBlockElements, kKeyBytes);
-      tiles_.template dot<3, 6, 4>();
+  }
+  void finish_scores() {
+    if (scores_ == nullptr) return;
+    while (element_ < kD) {
+      score_block<0>();
+      score_block<1>();
+      score_block<2>();
+      score_block<3>();
     }
-    tiles_.template store<0>(scores[0], 64);
-    tiles_.template store<1>(scores[0] + kBlock * kRows, 64);
-    tiles_.template store<2>(scores[0] + 2 * kBlock * kRows, 64);
-    tiles_.template store<3>(scores[0] + 3 * kBlock * kRows, 64);
+    tiles_.template store<0>(scores_, 64);
+    tiles_.template store<1>(scores_ + kBlock * kRows, 64);
+    tiles_.template store<2>(scores_ + 2 * kBlock * kRows, 64);
+    tiles_.template store<3>(scores_ + 3 * kBlock * kRows, 64);
+    scores_ = nullptr;
   }
 
   /// The point that the weights refer to follows the maximum only when that has grown by more than 2^8, so that the
@@ -140,51 +135,34 @@ class Products {
   /// Turns the scores of the kept blocks into weights and adds them to `sum`, before they are rounded to bf16: then the
   /// log-sum-exp does not suffer from the rounding, and the output's error is the weights' own, half a unit at most.
   template <bool kKeepWeights>
-  void weigh(Addend& addend, float* scores, F scale, const F (&base)[kVecs], F (&sum)[kVecs]) {
-    plan_ = PairPlan(addend.kept);
+  void weigh(Group& g, Addend& addend, float* scores, F scale, const F (&base)[kVecs], F (&sum)[kVecs]) {
+    rescale(g, addend);
+    place_blocks(g, addend.kept);
     for (int i = 0; i < addend.kept.count; ++i) {
       const int b = addend.kept.block[i];
       float* from = scores + b * kBlock * kRows;
-      uint32_t* to = weights_ + plan_.slot[b] * (kBlock / 2) * kRows;
-      for (int r = 0; r < kVecs; ++r) {
-        F odd_sum = zero();
-#pragma GCC unroll 8
-        for (int j = 0; j < kBlock; j += 2) {
-          float* even = from + j * kRows + r * kLanes;
-          float* odd = even + kRows;
-          const F w0 = weight_exp2(fma(load(even), scale, zero() - base[r]));
-          const F w1 = weight_exp2(fma(load(odd), scale, zero() - base[r]));
-          sum[r] = sum[r] + w0;
-          odd_sum = odd_sum + w1;
-          store_pair(to + j / 2 * kRows + r * kLanes, w0, w1);
-          if constexpr (kKeepWeights) {
-            store(even, w0);
-            store(odd, w1);
-          }
-        }
-        sum[r] = sum[r] + odd_sum;
+      uint32_t* to = weights_ + slot_[b] * (kPairWeights / 2);
+      if (scores_ != nullptr && element_ < kD) {
+        weigh_block<kKeepWeights, true>(from, to, scale, base, sum);
+      } else {
+        weigh_block<kKeepWeights, false>(from, to, scale, base, sum);
       }
     }
-    for (const int empty : {plan_.empty, plan_.second_empty}) {
-      if (empty < 0) continue;
-      __builtin_memset(weights_ + empty * (kBlock / 2) * kRows, 0, kBlock / 2 * kRows * sizeof *weights_);
-    }
   }
-  float weight(const Addend&, int j, int r) const {
-    const uint32_t pair = weights_[(plan_.slot[j / kBlock] * (kBlock / 2) + j % kBlock / 2) * kRows + r];
+  float weight(const Group&, const Addend&, int j, int r) const {
+    const uint32_t pair = weights_[slot_[j / kBlock] * (kPairWeights / 2) + j % kBlock / 2 * kRows + r];
     return from_upper_half(j % 2 == 0 ? pair << 16 : pair & 0xffff0000U);
   }
 
   /// Turns the blocks that nobody has needed yet; true if one of those kept holds a value that is not finite.
-  bool read_values(const PrefillTile& tile, const Addend& addend) {
-    const bool crosswise = plan_.pair[0].crosswise;
+  bool read_values(Group& g, const PrefillTile& tile, const Addend& addend) {
     bool bad = false;
     for (int i = 0; i < addend.kept.count; ++i) {
       const int b = addend.kept.block[i];
       if (!values_read_[b]) turn_values(tile, b);
-      if (crosswise && !crosswise_read_[b]) copy_crosswise(b);
       bad = bad || values_bad_[b];
     }
+    if (bad) flush(g);  // the caller adds to the output itself
     return bad;
   }
   bool values_read(int block) const { return values_read_[block]; }
@@ -193,29 +171,36 @@ class Products {
     return row_;
   }
 
-  void add(const Addend& addend) {
-    rescale(addend);
-    const uint16_t* first = values_[plan_.pair[0].crosswise ? 1 : 0] + plan_.pair[0].first * kBlock;
-    tiles_.template load<4>(weights_, 64);
-    if (plan_.count == 1) {
-      for (int c = 0; c < kDv; c += 64) {
-        load_outputs(addend.output + c * kRows);
-        multiply<4>(first + c * kTile);
-        store_outputs(addend.output + c * kRows);
-      }
-      return;
+  /// What weigh() left joins the output with flush().
+  void add(Group& g, const Addend&) const {
+    Pending& waiting = pending(g);
+    for (int half = 0; half < 2; ++half) {
+      if (!half_kept_[half]) continue;
+      waiting.values[waiting.count++] = tile_values() + LONGHAUL_MUTATE(11, half, 0) * kPairKeys;
     }
-    const uint16_t* second = values_[0] + plan_.pair[1].first * kBlock;
-    tiles_.template load<5>(weights_ + kBlock * kRows, 64);
-    for (int c = 0; c < kDv; c += 64) {
-      load_outputs(addend.output + c * kRows);
-      multiply<4>(first + c * kTile);
-      multiply<5>(second + c * kTile);
-      store_outputs(addend.output + c * kRows);
+  }
+  /// Whether the next tile takes the place of values for which weights wait.
+  bool must_flush() const { return turn_ == kPendingTiles - 1; }
+  void flush(Group& g) {
+    finish_scores();  // they are in the same tiles
+    switch (pending(g).count) {
+      case 1:
+        return multiply(g, std::make_index_sequence<1>());
+      case 2:
+        return multiply(g, std::make_index_sequence<2>());
+      case 3:
+        return multiply(g, std::make_index_sequence<3>());
+      case 4:
+        return multiply(g, std::make_index_sequence<4>());
+      default:
+        return;
     }
   }
 
  private:
+  static Pending& pending(const Group& g) { return *reinterpret_cast<Pending*>(g.pending); }
+  uint16_t* tile_values() const { return values_ + turn_ * kTile * kDv; }
+
   static uint16_t upper_half(float x) {
     uint32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
@@ -252,20 +237,84 @@ class Products {
         copy_row(tile.p.v, tile.p.kv_dtype, tile.value_offset(key), kDv, staged);
       }
     }
-    uint16_t* to = values_[0] + b * kBlock;
+    uint16_t* to = tile_values() + b * kBlock;
     values_bad_[b] = turn_block<kDv>(rows, to);
     if (!values_bad_[b]) return;
     for (int c = 0; c < kDv; ++c) __builtin_memset(to + c * kTile, 0, kBlock * sizeof *to);  // may meet weights of 0
   }
 
-  void copy_crosswise(int b) {
-    crosswise_read_[b] = true;
-    const uint16_t* from = values_[0] + b * kBlock;
-    uint16_t* to = values_[1] + kCrosswisePlace[b] * kBlock;
-    for (int c = 0; c < kDv; ++c) __builtin_memcpy(to + c * kTile, from + c * kTile, kBlock * sizeof *to);
+  /// Block kB's part of the scores' next 32 elements.
+  template <int kB>
+  __attribute__((always_inline)) void score_block() {
+    constexpr int kKeys = 5 + kB % 2;
+    if constexpr (kB == 0) tiles_.template load<4>(scored_query_ + element_ / 2 * kRows, 64);
+    tiles_.template load<kKeys>(keys_ + kB * kBlock * kD + element_, kD * 2);
+    tiles_.template dot<kB, kKeys, 4>();
+    if constexpr (kB == 3) element_ += 32;
   }
 
-  void rescale(const Addend& addend) {
+  /// Where each kept block's weights go. Halves of a pair that were not kept are cleared.
+  void place_blocks(Group& g, const KeptBlocks& kept) {
+    bool is_kept[kBlocks] = {};
+    for (int i = 0; i < kept.count; ++i) is_kept[kept.block[i]] = true;
+    weights_ = pending(g).weights[pending(g).count];
+    int pairs = 0;
+    for (int half = 0; half < 2; ++half) {
+      half_kept_[half] = is_kept[2 * half] || is_kept[2 * half + 1];
+      if (!half_kept_[half]) continue;
+      for (int i = 0; i < 2; ++i) {
+        slot_[2 * half + i] = 2 * pairs + i;
+        if (is_kept[2 * half + i]) continue;
+        __builtin_memset(weights_ + (2 * pairs + i) * (kPairWeights / 2), 0, kPairWeights / 2 * sizeof *weights_);
+      }
+      ++pairs;
+    }
+  }
+
+  /// One block's weights; with kAhead a fourth of the next group's scores beside them, so that vectors and tiles work
+  /// at the same time.
+  template <bool kKeepWeights, bool kAhead>
+  void weigh_block(float* from, uint32_t* to, F scale, const F (&base)[kVecs], F (&sum)[kVecs]) {
+    weigh_pairs<kKeepWeights, kAhead>(from, to, scale, base, sum, std::make_index_sequence<kBlock / 2>());
+  }
+  template <bool kKeepWeights, bool kAhead, size_t... kPair>
+  __attribute__((always_inline)) void weigh_pairs(float* from, uint32_t* to, F scale, const F (&base)[kVecs],
+                                                  F (&sum)[kVecs], std::index_sequence<kPair...>) {
+    for (int r = 0; r < kVecs; ++r) {
+      F even_sum = sum[r], odd_sum = zero();
+      const F minus_base = zero() - base[r];
+      const auto pair = [&]<size_t kI>(std::integral_constant<size_t, kI>) __attribute__((always_inline)) {
+        float* even = from + 2 * kI * kRows + r * kLanes;
+        float* odd = even + kRows;
+        const F w0 = weight_exp2(fma(load(even), scale, minus_base));
+        const F w1 = weight_exp2(fma(load(odd), scale, minus_base));
+        even_sum = even_sum + w0;
+        odd_sum = odd_sum + w1;
+        store_pair(to + kI * kRows + r * kLanes, w0, w1);
+        if constexpr (kKeepWeights) {
+          store(even, w0);
+          store(odd, w1);
+        }
+        if constexpr (kAhead) {
+          if (r == 0) score_beside<kI>();
+        }
+      };
+      (pair(std::integral_constant<size_t, kPair>()), ...);
+      sum[r] = even_sum + odd_sum;
+    }
+  }
+  /// After pair kI of 8: one or two steps of 32 elements are spread over a block.
+  template <size_t kI>
+  __attribute__((always_inline)) void score_beside() {
+    if constexpr (kD > 128) {
+      score_block<kI % 4>();
+    } else if constexpr (kI % 2 == 1) {
+      score_block<kI / 2>();
+    }
+  }
+
+  /// Where the base has moved: what waits belongs to the old one.
+  void rescale(Group& g, Addend& addend) {
     const F one = set1(1.0F);
     bool unchanged = true;
     for (int r = 0; r < kVecs; ++r) {
@@ -273,50 +322,54 @@ class Products {
       unchanged = unchanged && all(operator_and(less_equal(factor, one), less_equal(one, factor)));
     }
     if (unchanged) return;
+    flush(g);
     for (int c = 0; c < kDv; ++c) {
       for (int r = 0; r < kVecs; ++r) {
-        float* at = addend.output + c * kRows + r * kLanes;
+        float* at = g.output + c * kRows + r * kLanes;
         store(at, load(at) * addend.rescale[r]);
       }
     }
+    for (F& factor : addend.rescale) factor = one;
   }
 
-  /// 64 elements of 16 rows.
-  void load_outputs(const float* output) {
-    tiles_.template load<0>(output, 64);
-    tiles_.template load<1>(output + 16 * kRows, 64);
-    tiles_.template load<2>(output + 32 * kRows, 64);
-    tiles_.template load<3>(output + 48 * kRows, 64);
-  }
-  void store_outputs(float* output) {
-    tiles_.template store<0>(output, 64);
-    tiles_.template store<1>(output + 16 * kRows, 64);
-    tiles_.template store<2>(output + 32 * kRows, 64);
-    tiles_.template store<3>(output + 48 * kRows, 64);
+  /// O^T += V^T P^T over the pairs of blocks that wait.
+  template <size_t... kPair>
+  void multiply(Group& g, std::index_sequence<kPair...>) {
+    Pending& waiting = pending(g);
+    (tiles_.template load<4 + kPair>(waiting.weights[kPair], 64), ...);
+    for (int c = 0; c < kDv; c += 32) {
+      float* output = g.output + c * kRows;
+      tiles_.template load<0>(output, 64);
+      tiles_.template load<1>(output + 16 * kRows, 64);
+      (multiply_pair<4 + kPair>(waiting.values[kPair] + c * kTile), ...);
+      tiles_.template store<0>(output, 64);
+      tiles_.template store<1>(output + 16 * kRows, 64);
+    }
+    waiting.count = 0;
   }
   template <int kWeights>
-  void multiply(const uint16_t* values) {
-    constexpr int kStride = kTile * 2;
-    tiles_.template load<6>(values, kStride);
-    tiles_.template dot<0, 6, kWeights>();
-    tiles_.template load<7>(values + 16 * kTile, kStride);
-    tiles_.template dot<1, 7, kWeights>();
-    tiles_.template load<6>(values + 32 * kTile, kStride);
-    tiles_.template dot<2, 6, kWeights>();
-    tiles_.template load<7>(values + 48 * kTile, kStride);
-    tiles_.template dot<3, 7, kWeights>();
+  __attribute__((always_inline)) void multiply_pair(const uint16_t* values) {
+    tiles_.template load<2>(values, kTile * 2);
+    tiles_.template dot<0, 2, kWeights>();
+    tiles_.template load<3>(values + 16 * kTile, kTile * 2);
+    tiles_.template dot<1, 3, kWeights>();
   }
 
   Tiles tiles_;
-  uint16_t* keys_;       // [64][kD]
-  uint16_t* values_[2];  // [kDv][64], the blocks in order and crosswise
-  uint32_t* weights_;    // [place of a block][8 pairs of keys][16 rows]
-  uint16_t* staged_;     // [16][kDv]
+  uint16_t* keys_;    // [64][kD]
+  uint16_t* values_;  // [kPendingTiles][kDv][64]
+  uint16_t* staged_;  // [16][kDv]
   float* row_;
-  PairPlan plan_{KeptBlocks{}};
+  const float* scored_query_ = nullptr;
+  float* scores_ = nullptr;  // of the group being scored, if any
+  int element_ = 0;          // of its query, the next one to multiply
+  int turn_ = kPendingTiles - 1;
+  uint32_t* weights_ = nullptr;  // of the group at hand
+  int slot_[kBlocks] = {};       // where its blocks are among them
+  bool half_kept_[2] = {};
+  bool started_ = false, fetch_values_ = true;
   bool values_read_[kBlocks] = {};
   bool values_bad_[kBlocks] = {};
-  bool crosswise_read_[kBlocks] = {};
 };
 
 }  // namespace longhaul::LONGHAUL_ISA

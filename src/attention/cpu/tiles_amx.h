@@ -107,7 +107,7 @@ bool turn_block(const uint16_t* const (&rows)[kBlock], uint16_t* to) {
   return bad != 0;
 }
 
-LONGHAUL_INLINE void fetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
+LONGHAUL_INLINE void fetch_line(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1); }
 
 }  // namespace longhaul::LONGHAUL_ISA
 LONGHAUL_TARGET_END

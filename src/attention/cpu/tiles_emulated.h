@@ -83,7 +83,7 @@ bool turn_block(const uint16_t* const (&rows)[kBlock], uint16_t* to) {
   return bad;
 }
 
-LONGHAUL_INLINE void fetch(const void*) {}
+LONGHAUL_INLINE void fetch_line(const void*) {}
 
 }  // namespace longhaul::LONGHAUL_ISA
 LONGHAUL_TARGET_END
