@@ -8,6 +8,9 @@
 
 Tensors are numpy arrays, torch tensors, or Raw. Numpy has no bfloat16 and no float8: as query, key, value and output,
 uint16 stands for bfloat16 and uint8 for float8_e4m3.
+
+On a CUDA device all tensors are torch's or Raw(..., device="cuda"), lengths and lambdas too, and the call is queued on
+option `stream` (an integer; by default torch's current one). What is left out (lengths, workspace) torch allocates.
 """
 
 from __future__ import annotations
@@ -151,6 +154,15 @@ def _aligned_bytes(size: int) -> np.ndarray:
     return buffer[begin : begin + size]
 
 
+def _torch_for(what: str, query):
+    """The torch module, to allocate `what` beside a query of its own."""
+    if not hasattr(query, "data_ptr"):
+        raise TypeError(f"{what} must be given where query is a Raw on a CUDA device")
+    import torch
+
+    return torch
+
+
 class Call:
     """A prepared call, to be run any number of times. It keeps its tensors alive."""
 
@@ -208,9 +220,11 @@ class Longhaul:
             elif value is not None:
                 setattr(args, name, value)
         if "cu_seqlens_q" not in tensors:  # one request
-            tensors["cu_seqlens_q"] = np.array([0, _as_raw(q, True).shape[0]], np.int32)
+            tensors["cu_seqlens_q"] = self._one_request("cu_seqlens_q", q, q)
         if "page_table" not in tensors and "cu_seqlens_kv" not in tensors:
-            tensors["cu_seqlens_kv"] = np.array([0, _as_raw(k, True).shape[0]], np.int32)
+            tensors["cu_seqlens_kv"] = self._one_request("cu_seqlens_kv", k, q)
+        if not args.stream and hasattr(q, "data_ptr") and q.device.type == "cuda":
+            args.stream = _torch_for("stream", q).cuda.current_stream(q.device).cuda_stream
         if isinstance(lambda_, (int, float)):
             args.lambda_kind, args.lambda_value = 1, lambda_
         elif lambda_ is not None:
@@ -224,6 +238,14 @@ class Longhaul:
         keep.extend(tensors.values())
         return args
 
+    @staticmethod
+    def _one_request(name: str, tensor, query):
+        lengths = [0, _as_raw(tensor, True).shape[0]]
+        if _as_raw(query, True).device == "cpu":
+            return np.array(lengths, np.int32)
+        torch = _torch_for(name, query)
+        return torch.tensor(lengths, dtype=torch.int32, device=query.device)
+
     def prepare(self, phase: str, q, k, v, out, **options) -> Call:
         """Checks the sizes, allocates the workspace unless options name one, and returns the call."""
         keep: list = []
@@ -231,9 +253,15 @@ class Longhaul:
         if not args.workspace:
             size = ctypes.c_size_t()
             self.check(self.c.lh_attention_workspace_bytes(ctypes.byref(args), PHASES[phase], ctypes.byref(size)))
-            workspace = _aligned_bytes(size.value)
+            if _as_raw(q, True).device == "cpu":
+                workspace = _aligned_bytes(size.value)
+                args.workspace = workspace.ctypes.data
+            else:  # torch aligns to 512 bytes
+                torch = _torch_for("workspace", q)
+                workspace = torch.empty(size.value, dtype=torch.uint8, device=q.device)
+                args.workspace = workspace.data_ptr()
             keep.append(workspace)
-            args.workspace, args.workspace_bytes = workspace.ctypes.data, size.value
+            args.workspace_bytes = size.value
         return Call(self, phase, args, keep)
 
     def prefill(self, q, k, v, out, **options) -> None:

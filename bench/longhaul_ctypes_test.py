@@ -93,6 +93,20 @@ class CtypesTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "float64"):
             self.lib.prefill(self.q.astype(np.float64), self.k, self.v, self.out)
 
+    def test_cuda_tensors_reach_the_library(self):
+        """Without a device, or at an address that is no device memory: a sentence, whatever the machine has."""
+        at = 1 << 20
+        q, k, v, out = (Raw(at * (i + 1), "bfloat16", (8, 4, 128), device="cuda") for i in range(4))
+        lengths = Raw(at * 5, "int32", (2,), device="cuda")
+        options = {"cu_seqlens_q": lengths, "cu_seqlens_kv": lengths, "stream": 0}
+        with self.assertRaisesRegex(LonghaulError, "CUDA") as caught:
+            self.lib.prepare("prefill", q, k, v, out, workspace=at * 6, workspace_bytes=1 << 30, **options)()
+        self.assertIn(caught.exception.status, ("unsupported", "invalid_argument"))
+        with self.assertRaisesRegex(LonghaulError, "cu_seqlens_q is int32\\[2\\] on the CPU"):
+            self.lib.geometry("prefill", q, k, v, out, cu_seqlens_q=np.zeros(2, np.int32), cu_seqlens_kv=lengths)
+        with self.assertRaisesRegex(TypeError, "cu_seqlens_q must be given"):
+            self.lib.prefill(q, k, v, out)
+
     def test_helpers(self):
         self.assertEqual(self.lib.lambda_from_scale_factor(512, 1024), (0.5, False))
         self.assertEqual(self.lib.lambda_from_scale_factor(4096, 1024), (1.0, True))

@@ -65,5 +65,6 @@ function(longhaul_add_kernels)
   target_link_libraries(longhaul_kernels PRIVATE CUDA::cudart_static)
   target_sources(longhaul PRIVATE $<TARGET_OBJECTS:longhaul_kernels>)
   target_link_libraries(longhaul PRIVATE CUDA::cudart_static)
-  target_compile_definitions(longhaul PRIVATE LONGHAUL_WITH_CUDA=1)
+  # A program may have another copy of the run-time library: ours stays our own.
+  target_link_options(longhaul PRIVATE LINKER:--exclude-libs,libcudart_static.a)
 endfunction()

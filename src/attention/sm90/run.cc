@@ -87,8 +87,15 @@ SkipMaskShape sm90_mask_shape(const AttentionParams& p) {
   return mask_shape(host, Phase::prefill, kSm90Prefill);
 }
 
-void sm90_attention(const AttentionParams& p) {
+void sm90_attention(const AttentionParams& checked) {
   require_sm90();
+  AttentionParams p = checked;
+  // The dense kernel counts nothing; lambda 0 gives its bits.
+  if (p.lambda_kind == Lambda::Kind::none && (p.counters != nullptr || p.skip_mask != nullptr)) {
+    p.lambda_kind = Lambda::Kind::scalar;
+    p.lambda = 0;
+  }
+  if (p.kv_rows == 0) p.k = p.v = p.q;  // may be null, which no copy engine takes; nothing is read there
   const int device = current_cuda_device();
   for (const auto& [name, data] : {std::pair<const char*, const void*>{"query", p.q},
                                    {"key", p.k},

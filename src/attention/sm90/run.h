@@ -18,6 +18,6 @@ Geometry sm90_geometry();
 SkipMaskShape sm90_mask_shape(const AttentionParams& p);
 
 /// Reports what an earlier call met in device memory, then clears the skip mask and starts the kernels.
-void sm90_attention(const AttentionParams& p);
+void sm90_attention(const AttentionParams& checked);
 
 }  // namespace longhaul
