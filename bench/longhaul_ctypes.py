@@ -17,19 +17,27 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
-from dataclasses import dataclass
 
 import numpy as np
+from longhaul_structs import (
+    DTYPES,
+    ORDERS,
+    PHASES,
+    RULES,
+    STORAGE,
+    AttentionArgs,
+    Geometry,
+    MaskShape,
+    Raw,
+    ReferenceArgs,
+    Tensor,
+    as_raw,
+    c_tensor,
+    dtype_name,
+)
 
 ABI_VERSION = 1
-DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "float8_e4m3": 3, "int32": 4, "int64": 5, "uint8": 6}
-STORAGE = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16, "float8_e4m3": np.uint8}
-DEVICES = {"cpu": 0, "cuda": 1}
-PHASES = {"prefill": 0, "decode": 1}
-RULES = {"max": 0, "sum": 1}
-ORDERS = {"newest_first": 0, "ascending": 1}
-TORCH_NAMES = {"float8_e4m3fn": "float8_e4m3"}
-ATTENTION_OPERANDS = ("query", "key", "value", "output")
+__all__ = ["ABI_VERSION", "Geometry", "Longhaul", "LonghaulError", "MaskShape", "Raw", "load"]
 
 
 class LonghaulError(RuntimeError):
@@ -38,114 +46,6 @@ class LonghaulError(RuntimeError):
     def __init__(self, status: str, message: str):
         super().__init__(message)
         self.status = status
-
-
-@dataclass
-class Raw:
-    """Memory by its address; strides count elements, and None means row-major."""
-
-    pointer: int
-    dtype: str
-    shape: tuple
-    stride: tuple | None = None
-    device: str = "cpu"
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("dtype", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-        ("shape", ctypes.c_int64 * 4),
-        ("stride", ctypes.c_int64 * 4),
-    ]
-
-
-class _AttentionArgs(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        *((name, _Tensor) for name in (*ATTENTION_OPERANDS, "lse", "cu_seqlens_q", "cu_seqlens_kv")),
-        ("page_table", _Tensor),
-        ("kv_lengths", _Tensor),
-        ("softmax_scale", ctypes.c_float),
-        ("causal", ctypes.c_int32),
-        ("window_left", ctypes.c_int64),
-        ("soft_cap", ctypes.c_float),
-        ("rule", ctypes.c_int32),
-        *((name, _Tensor) for name in ("sinks", "query_scale", "key_scale", "value_scale")),
-        ("lambda_kind", ctypes.c_int32),
-        ("lambda_value", ctypes.c_float),
-        ("lambda_values", _Tensor),
-        *((name, _Tensor) for name in ("counters", "skip_mask", "probe_lambdas", "probe_skipped")),
-        ("batch_invariant", ctypes.c_int32),
-        ("threads", ctypes.c_int32),
-        ("workspace", ctypes.c_void_p),
-        ("workspace_bytes", ctypes.c_size_t),
-        ("stream", ctypes.c_void_p),
-    ]
-
-
-class Geometry(ctypes.Structure):
-    _fields_ = [("tile_keys", ctypes.c_int32), ("block_keys", ctypes.c_int32), ("group_rows", ctypes.c_int32)]
-
-
-class MaskShape(ctypes.Structure):
-    _fields_ = [("voting_heads", ctypes.c_int64), ("groups", ctypes.c_int64), ("blocks", ctypes.c_int64)]
-
-
-class _ReferenceArgs(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("phase", ctypes.c_int32),
-        ("order", ctypes.c_int32),
-        ("geometry", Geometry),
-        ("one_part", ctypes.c_int32),
-        *(
-            (name + suffix, kind)
-            for name in ("output", "lse", "dropped_mass", "counters", "skip_mask")
-            for suffix, kind in (("", ctypes.c_void_p), ("_count", ctypes.c_size_t))
-        ),
-        ("mask_shape", MaskShape),
-    ]
-
-
-def _dtype_name(dtype, operand: bool) -> str:
-    name = str(dtype).removeprefix("torch.")
-    name = TORCH_NAMES.get(name, name)
-    if operand:
-        name = {"uint16": "bfloat16", "uint8": "float8_e4m3"}.get(name, name)
-    if name not in DTYPES:
-        raise TypeError(f"dtype {dtype} has no counterpart: allowed are {', '.join(DTYPES)}")
-    return name
-
-
-def _as_raw(tensor, operand: bool) -> Raw:
-    if isinstance(tensor, Raw):
-        return tensor
-    if hasattr(tensor, "data_ptr"):
-        dtype = _dtype_name(tensor.dtype, operand)
-        return Raw(tensor.data_ptr(), dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device.type)
-    if isinstance(tensor, np.ndarray):
-        size = tensor.itemsize
-        if any(step % size for step in tensor.strides):
-            raise ValueError(f"strides of {tensor.strides} bytes are not multiples of the element's {size} bytes")
-        stride = tuple(step // size for step in tensor.strides)
-        return Raw(tensor.ctypes.data, _dtype_name(tensor.dtype, operand), tensor.shape, stride)
-    raise TypeError(f"a {type(tensor).__name__} is no tensor: allowed are numpy arrays, torch tensors and Raw")
-
-
-def _c_tensor(tensor, name: str) -> _Tensor:
-    raw = _as_raw(tensor, name in ATTENTION_OPERANDS)
-    rank = len(raw.shape)
-    if rank > 4:
-        raise ValueError(f"{name} has {rank} dimensions: at most 4 are allowed")
-    stride = raw.stride
-    if stride is None:
-        stride = tuple(int(np.prod(raw.shape[i + 1 :], dtype=np.int64)) for i in range(rank))
-    pad = (0,) * (4 - rank)
-    return _Tensor(raw.pointer, DTYPES[raw.dtype], DEVICES[raw.device], rank, 0, (*raw.shape, *pad), (*stride, *pad))
 
 
 def _aligned_bytes(size: int) -> np.ndarray:
@@ -166,7 +66,7 @@ def _torch_for(what: str, query):
 class Call:
     """A prepared call, to be run any number of times. It keeps its tensors alive."""
 
-    def __init__(self, lib: Longhaul, phase: str, args: _AttentionArgs, keep: list):
+    def __init__(self, lib: Longhaul, phase: str, args: AttentionArgs, keep: list):
         self._lib, self.phase, self.args, self._keep = lib, phase, args, keep
         self._function = getattr(lib.c, f"lh_{phase}")
         self._pointer = ctypes.byref(args)
@@ -207,15 +107,15 @@ class Longhaul:
         self.check(self.c.lh_default_threads(ctypes.byref(threads)))
         return threads.value
 
-    def _args(self, q, k, v, out, *, lambda_=None, rule="max", keep: list, **options) -> _AttentionArgs:
-        args = _AttentionArgs()
+    def _args(self, q, k, v, out, *, lambda_=None, rule="max", keep: list, **options) -> AttentionArgs:
+        args = AttentionArgs()
         self.check(self.c.lh_attention_args_init(ctypes.byref(args), ctypes.sizeof(args)))
         tensors = {"query": q, "key": k, "value": v, "output": out}
-        fields = dict(_AttentionArgs._fields_)
+        fields = dict(AttentionArgs._fields_)
         for name, value in options.items():
             if name not in fields or name in ("struct_size", "lambda_kind", "lambda_value", "lambda_values"):
                 raise TypeError(f"unknown option '{name}'")
-            if value is not None and fields[name] is _Tensor:
+            if value is not None and fields[name] is Tensor:
                 tensors[name] = value
             elif value is not None:
                 setattr(args, name, value)
@@ -234,14 +134,14 @@ class Longhaul:
         args.rule = RULES[rule]
         for name, tensor in tensors.items():
             if tensor is not None:
-                setattr(args, name, _c_tensor(tensor, name))
+                setattr(args, name, c_tensor(tensor, name))
         keep.extend(tensors.values())
         return args
 
     @staticmethod
     def _one_request(name: str, tensor, query):
-        lengths = [0, _as_raw(tensor, True).shape[0]]
-        if _as_raw(query, True).device == "cpu":
+        lengths = [0, as_raw(tensor, True).shape[0]]
+        if as_raw(query, True).device == "cpu":
             return np.array(lengths, np.int32)
         torch = _torch_for(name, query)
         return torch.tensor(lengths, dtype=torch.int32, device=query.device)
@@ -253,7 +153,7 @@ class Longhaul:
         if not args.workspace:
             size = ctypes.c_size_t()
             self.check(self.c.lh_attention_workspace_bytes(ctypes.byref(args), PHASES[phase], ctypes.byref(size)))
-            if _as_raw(q, True).device == "cpu":
+            if as_raw(q, True).device == "cpu":
                 workspace = _aligned_bytes(size.value)
                 args.workspace = workspace.ctypes.data
             else:  # torch aligns to 512 bytes
@@ -290,13 +190,13 @@ class Longhaul:
         """The oracle's output [total_q, heads_q, dv], lse [heads_q, total_q] and dropped_mass, in double precision."""
         keep: list = []
         args = self._args(q, k, v, None, keep=keep, **options)
-        total_q, heads_q = _as_raw(q, True).shape[:2]
+        total_q, heads_q = as_raw(q, True).shape[:2]
         results = {
-            "output": np.empty((total_q, heads_q, _as_raw(v, True).shape[-1])),
+            "output": np.empty((total_q, heads_q, as_raw(v, True).shape[-1])),
             "lse": np.empty((heads_q, total_q)),
             "dropped_mass": np.empty((heads_q, total_q)),
         }
-        reference = _ReferenceArgs()
+        reference = ReferenceArgs()
         self.check(self.c.lh_reference_args_init(ctypes.byref(reference), ctypes.sizeof(reference)))
         reference.phase, reference.order = PHASES[phase], ORDERS[order]
         reference.geometry, reference.one_part = Geometry(*geometry), one_part
@@ -309,7 +209,7 @@ class Longhaul:
     def convert(self, array: np.ndarray, target: str, source: str | None = None) -> np.ndarray:
         """A copy in another floating-point dtype (bfloat16 as uint16, float8_e4m3 as uint8)."""
         array = np.ascontiguousarray(array)
-        source = source or _dtype_name(array.dtype, operand=True)
+        source = source or dtype_name(array.dtype, operand=True)
         result = np.empty(array.shape, STORAGE[target])
         self.check(self.c.lh_convert(array.ctypes.data, DTYPES[source], result.ctypes.data, DTYPES[target], array.size))
         return result

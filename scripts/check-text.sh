@@ -15,7 +15,7 @@ mapfile -t files < <(source_files h cc cu cuh py sh cmake md)
 for file in "${files[@]}"; do
   case $file in
     *.md) continue ;;
-    src/attention/cpu/* | *_test.cc | *_test.py | */test_*.py) limit=500 ;;
+    src/attention/cpu/* | src/attention/sm90/*/* | *_test.cc | *_test.py | */test_*.py) limit=500 ;;
     *) limit=300 ;;
   esac
   lines=$(wc -l <"$file")
