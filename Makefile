@@ -61,8 +61,17 @@ install: ## Library, headers, CMake package and program into PREFIX (default /us
 	scripts/build.sh release
 	cmake --install build-release --prefix "$(PREFIX)"
 
-test-gpu bench-gpu:
-	@echo "error: $@ has nothing to run, since this version has no GPU kernels" >&2; exit 2
+test-gpu: ## The tests that need a Hopper GPU; needs nvcc 13.0 or newer
+	@scripts/install-deps.sh build test python
+	scripts/test.sh cuda --label-regex gpu
+	build-cuda/src/cli/longhaul verify --device cuda
+
+bench-gpu: ## Prefill on a Hopper GPU, dense and skipping, on generated data and on the shipped activations
+	@scripts/install-deps.sh build test python
+	scripts/build.sh cuda src/cli/longhaul
+	build-cuda/src/cli/longhaul bench attention --device cuda --length 16384
+	build-cuda/src/cli/longhaul bench attention --device cuda --data heavy
+	build-cuda/src/cli/longhaul bench attention --device cuda --data captured
 
 clean: ## Removes the presets' build folders
 	@rm -rf build-{release,cuda,asan,tsan,fuzz}

@@ -191,7 +191,7 @@ std::vector<Json> bench_rows(const BenchCase& bench, const BenchOutcome& outcome
                 {"lambda", line.lambda < 0 ? Json("none") : Json(line.lambda)},
                 {"sparsity", line.sparsity},
                 {"output_error", line.error},
-                {"data", GeneratedData::description()}});
+                {"data", GeneratedData::description(bench.shape)}});
     rows.push_back(std::move(row));
   }
   return rows;

@@ -2,18 +2,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/sm90/prefill/prefill.h"
 #include "cli/attention_bench.h"
+#include "cli/attention_bench_cuda.h"
 #include "cli/attention_flags.h"
 #include "cli/command.h"
 #include "cli/support/console.h"
 #include "cli/support/json.h"
 #include "core/cpu_features.h"
+#include "core/cuda/devices.h"
 #include "core/thread_pool.h"
 
 namespace longhaul::cli {
 namespace {
 
 struct BenchOptions {
+  std::string device = "cpu", data = "runs";
   std::string phase = "prefill", set, dtype = "bfloat16", kv_dtype;
   int64_t length = 8192, batch = 1, query_tokens = 0, heads_q = 8, heads_kv = 2, head_size = 128, page_size = 0;
   std::vector<double> sparsity{0.25, 0.5, 0.75, 0.9};
@@ -63,6 +67,27 @@ std::vector<BenchCase> named_set(const BenchOptions& options) {
   return cases;
 }
 
+// Shapes of the targets on Hopper, unless the command line says otherwise.
+void cuda_defaults(const CLI::App& command, BenchOptions& options) {
+  const auto left_out = [&](const char* name) { return command.get_option(name)->count() == 0; };
+  if (left_out("--length")) options.length = 16384;
+  if (left_out("--heads-q")) options.heads_q = 64;
+  if (left_out("--heads-kv")) options.heads_kv = 4;
+}
+
+CudaBench cuda_case_of(const BenchOptions& options) {
+  if (options.phase != "prefill")
+    throw UsageError("--device cuda measures prefill: --phase decode has no kernel there in this version");
+  if (options.threads > 0) throw UsageError("--threads does not go with --device cuda");
+  CudaBench cuda;
+  cuda.bench = case_of(options);
+  cuda.captured = options.data == "captured";
+  DataShape& shape = cuda.bench.shape;
+  shape.group_rows = kSm90Prefill.group_rows;
+  shape.kind = options.data == "heavy" ? DataKind::heavy : options.data == "random" ? DataKind::random : DataKind::runs;
+  return cuda;
+}
+
 void print_case(const BenchCase& bench, const BenchOutcome& outcome) {
   say("\n{}, {} threads, {}", bench.describe(), bench.threads, isa_name(selected_isa()));
   if (outcome.ceiling > 0) say("{} of this machine: {}", bench.ceiling_name(), bench.rate_text(outcome.ceiling));
@@ -78,6 +103,32 @@ void print_case(const BenchCase& bench, const BenchOutcome& outcome) {
   print_text(table.text());
 }
 
+void print_cuda_case(const CudaBench& cuda, const BenchOutcome& outcome) {
+  say("{}, {}", cuda.bench.describe(), cuda_devices().devices[0].name);
+  say("data: {}", cuda.data);
+  Table table({"case", "lambda", "sparsity", "time", "p10", "p90", "TFLOP/s", "speed-up", "of ideal", "output error"});
+  for (const BenchLine& line : outcome.lines)
+    table.add({line.name, line.lambda < 0 ? "none" : short_number(line.lambda),
+               line.lambda < 0 ? "" : percent(line.sparsity), duration_text(line.time.median),
+               duration_text(line.time.p10), duration_text(line.time.p90), fmt::format("{:.1f}", line.rate / 1e12),
+               fmt::format("{:.3f}", line.speedup), line.lambda > 0 ? percent(line.speedup / line.ideal) : "",
+               line.lambda < 0 ? "" : short_number(line.error)});
+  print_text(table.text());
+}
+
+int run_cuda(const Invocation& invocation, const BenchOptions& options) {
+  CudaBench cuda = cuda_case_of(options);
+  Json json = result_header(invocation.command_line);
+  json["rows"] = Json::array();
+  say("median of {} interleaved rounds on one stream, by CUDA events; rate of the whole job, skipped work counted",
+      options.repeat);
+  const BenchOutcome outcome = run_cuda_bench(cuda);
+  print_cuda_case(cuda, outcome);
+  for (Json& row : cuda_bench_rows(cuda, outcome)) json["rows"].push_back(std::move(row));
+  write_json(invocation.json, json);
+  return kFine;
+}
+
 int run_bench(const Invocation& invocation, const BenchOptions& options) {
   if (options.heads_q % options.heads_kv != 0)
     throw UsageError(
@@ -85,13 +136,16 @@ int run_bench(const Invocation& invocation, const BenchOptions& options) {
   if (options.query_tokens > options.length)
     throw UsageError(
         fmt::format("--query-tokens {} must not exceed --length {}", options.query_tokens, options.length));
+  if (options.device == "cuda") return run_cuda(invocation, options);
+  if (options.data != "runs")
+    throw UsageError(fmt::format("--data {} goes with --device cuda: on the CPU it is runs", options.data));
   const std::vector<BenchCase> cases = options.set.empty() ? std::vector{case_of(options)} : named_set(options);
   Json json = result_header(invocation.command_line);
   json["rows"] = Json::array();
   say("median of {} interleaved rounds; inputs leave the caches before each call; rate of the whole job, skipped work "
       "counted",
       options.repeat);
-  say("data: {}", GeneratedData::description());
+  say("data: {}", GeneratedData::description({}));
   for (const BenchCase& bench : cases) {
     const BenchOutcome outcome = run_bench_case(bench);
     print_case(bench, outcome);
@@ -117,6 +171,15 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->add_option("--set", options->set,
                    "A named set of shapes: prefill (8k, bf16 and fp32), decode (batch 8, 32k, bf16), targets (both)")
       ->check(CLI::IsMember({"prefill", "decode", "targets"}));
+  command->add_option("--device", options->device, "cpu, or cuda: 64 query / 4 KV heads and 16384 tokens there")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command
+      ->add_option("--data", options->data,
+                   "cuda: runs (heavy runs of 16 keys), heavy (with sink and local keys), random, or captured (the "
+                   "shipped activations)")
+      ->check(CLI::IsMember({"runs", "heavy", "random", "captured"}))
+      ->capture_default_str();
   command->add_option("--phase", options->phase, "prefill or decode")
       ->check(CLI::IsMember({"prefill", "decode"}))
       ->capture_default_str();
@@ -157,15 +220,19 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->check(whole_number(1, 10000))
       ->capture_default_str();
   // A set fixes these.
-  for (const char* name : {"--phase", "--dtype", "--length", "--batch"}) {
+  for (const char* name : {"--phase", "--dtype", "--length", "--batch", "--device"}) {
     command->get_option("--set")->excludes(command->get_option(name));
   }
   finish_command(
       *command, invocation,
       "  longhaul bench attention --set targets --json result.json\n"
       "  longhaul bench attention --phase prefill --length 16384 --sparsity 0.5,0.75\n"
+      "  longhaul bench attention --device cuda --data heavy --sparsity 0.5,0.9\n"
       "  longhaul bench attention --phase decode --batch 8 --length 32768 --page-size 64 --kv-dtype float8_e4m3",
-      [&invocation, options] { return run_bench(invocation, *options); });
+      [&invocation, options, command] {
+        if (options->device == "cuda") cuda_defaults(*command, *options);
+        return run_bench(invocation, *options);
+      });
 }
 
 }  // namespace longhaul::cli

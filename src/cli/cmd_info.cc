@@ -1,10 +1,13 @@
 // longhaul info: what this build is, what this machine has, which settings hold.
+#include "attention/sm90/device.h"
+#include "attention/sm90/prefill/prefill.h"
 #include "attention/tile_plan.h"
 #include "cli/attention_flags.h"
 #include "cli/command.h"
 #include "cli/support/console.h"
 #include "cli/support/machine.h"
 #include "core/cpu_features.h"
+#include "core/cuda/devices.h"
 #include "core/thread_pool.h"
 #include "longhaul/error.h"
 #include "longhaul/settings.h"
@@ -43,11 +46,27 @@ std::string caches_text() {
   return text.empty() ? "unknown" : text;
 }
 
+// What prefill kernels for sm_90a do with a device.
+std::string serving_text(const CudaDevice& device) {
+  const std::string refusal = sm90_refusal(device.major, device.minor);
+  return refusal.empty() ? "prefill kernels for sm_90a serve it; decode has none"
+                         : fmt::format("not served: it has {}", refusal);
+}
+
+void print_gpus() {
+  const CudaDevices& all = cuda_devices();
+  say("CUDA         {}", *cuda_build() ? fmt::format("built with kernels for sm_90a by nvcc {}", cuda_build())
+                                       : std::string("built without GPU kernels"));
+  if (all.devices.empty()) say("GPU          none to use: {}", all.why_none);
+  for (const CudaDevice& device : all.devices)
+    say("GPU {}        {}, {}.{}, {} multiprocessors, {}: {}", device.index, device.name, device.major, device.minor,
+        device.multiprocessors, bytes_text(static_cast<double>(device.memory_bytes)), serving_text(device));
+}
+
 void print_info(const Chosen& now) {
   say("longhaul {} ({}, {}{})", version_text(), build_type(), compiler_text(),
       *build_commit() ? fmt::format(", commit {}", build_commit()) : "");
-  say("GPU          this version has no CUDA kernels: attention runs on the CPU{}",
-      *cuda_toolkit() ? fmt::format(" (configured with CUDA toolkit {})", cuda_toolkit()) : "");
+  print_gpus();
   say("machine      {}, {} cores, {} of memory", cpu_model(), usable_cores(),
       bytes_text(static_cast<double>(memory_bytes())));
   say("caches       {}", caches_text());
@@ -60,6 +79,7 @@ void print_info(const Chosen& now) {
   kernels.words();
   kernels.add({"prefill", geometry_text(kCpuPrefill)});
   kernels.add({"decode", geometry_text(kCpuDecode)});
+  if (*cuda_build()) kernels.add({"prefill on CUDA", geometry_text(kSm90Prefill)});
   say("{}", kernels.text());
 
   Table table({"setting", "value", "meaning", "allowed"});
@@ -67,6 +87,18 @@ void print_info(const Chosen& now) {
   for (const Setting& setting : settings())
     table.add({std::string(setting.name), setting.value, std::string(setting.meaning), std::string(setting.allowed)});
   print_text(table.text());
+}
+
+Json gpus_json() {
+  Json list = Json::array();
+  for (const CudaDevice& device : cuda_devices().devices)
+    list.push_back({{"index", device.index},
+                    {"name", device.name},
+                    {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
+                    {"multiprocessors", device.multiprocessors},
+                    {"memory_bytes", device.memory_bytes},
+                    {"why_not_served", sm90_refusal(device.major, device.minor)}});
+  return list;
 }
 
 Json info_json(const Chosen& now) {
@@ -86,8 +118,10 @@ Json info_json(const Chosen& now) {
           {"build",
            {{"type", build_type()},
             {"compiler", compiler_text()},
-            {"cuda_kernels", false},
-            {"cuda_toolkit", cuda_toolkit()}}},
+            {"cuda_kernels", *cuda_build() != 0},
+            {"cuda_toolkit", cuda_build()}}},
+          {"gpus", gpus_json()},
+          {"why_no_gpu", cuda_devices().why_none},
           {"cpu", cpu_model()},
           {"cores", usable_cores()},
           {"memory_bytes", memory_bytes()},

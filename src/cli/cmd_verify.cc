@@ -12,7 +12,7 @@ namespace {
 struct VerifyFlags {
   uint64_t seed = 1;
   double seconds = 0;
-  std::string isa;
+  std::string device = "cpu", isa;
   std::optional<int> only;
 };
 
@@ -31,6 +31,7 @@ conformance::VerifyReport verify_for(const VerifyFlags& flags) {
   conformance::VerifyOptions options;
   options.seed = flags.seed;
   options.only = flags.only;
+  if (flags.device == "cuda") options.device = Device::cuda;
   if (!flags.isa.empty()) options.isa = isa_from_name(flags.isa);
   const auto start = std::chrono::steady_clock::now();
   conformance::VerifyReport total;
@@ -50,6 +51,7 @@ Json report_json(const Invocation& invocation, const VerifyFlags& flags, const c
   for (const conformance::VerifyFailure& f : report.failures)
     failures.push_back({{"isa", f.isa}, {"seed", f.seed}, {"index", f.index}, {"case", f.spec}, {"what", f.what}});
   json.update({{"seed", flags.seed},
+               {"device", flags.device},
                {"isas", report.isas},
                {"comparisons", report.cases},
                {"visible_scores", report.visible},
@@ -89,14 +91,18 @@ void add_verify(CLI::App& program, Invocation& invocation) {
   command->add_option("--seconds", flags->seconds, "Go on with further seeds until so much time has passed")
       ->type_name("T")
       ->check(number_from(0, 1e6));
+  auto* device = command->add_option("--device", flags->device, "cpu, or cuda: the current CUDA device's kernels")
+                     ->check(CLI::IsMember({"cpu", "cuda"}))
+                     ->capture_default_str();
   command->add_option("--isa", flags->isa, "One instruction set instead of all usable ones")
-      ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx", "amx_emulated"}));
+      ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx", "amx_emulated"}))
+      ->excludes(device);
   command->add_option("--case", flags->only, "One case of the seed, to see a failure again")
       ->type_name("N")
       ->check(whole_number(0, 1 << 20));
   finish_command(*command, invocation,
                  "  longhaul verify\n  longhaul verify --seconds 600 --seed 100\n  longhaul verify --isa portable "
-                 "--seed 7 --case 12",
+                 "--seed 7 --case 12\n  longhaul verify --device cuda",
                  [&invocation, flags] { return run_verify_command(invocation, *flags); });
 }
 

@@ -13,7 +13,7 @@
 namespace longhaul::cli {
 namespace {
 
-constexpr int64_t kRunKeys = 16, kGroupRows = 16;
+constexpr int64_t kRunKeys = 16;
 constexpr float kScoreSpread = 4.0F;  // standard deviation of a run's score
 constexpr float kShared = 0.95F;      // of a row's variance that its run or group shares; the rest is its own
 constexpr size_t kTableSize =
@@ -27,6 +27,11 @@ class NormalRows {
     for (float& value : table_) value = normal(random_);
   }
   const float* row(int64_t size) { return table_.data() + random_() % (kTableSize - static_cast<uint64_t>(size)); }
+  /// The same row for the same number.
+  const float* fixed(int64_t number, int64_t size) const {
+    std::mt19937_64 random(static_cast<uint64_t>(number) + 0x9e3779b9);
+    return table_.data() + random() % (kTableSize - static_cast<uint64_t>(size));
+  }
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
 
  private:
@@ -40,10 +45,27 @@ void store_row(const TensorView& view, int64_t offset, const float* shared, cons
   for (int64_t i = 0; i < size; ++i) store_from_float(view.data, view.dtype, offset + i, a * shared[i] + b * own[i]);
 }
 
+// Adds scale * row.
+void add_row(const TensorView& view, int64_t offset, const float* row, float scale, int64_t size) {
+  for (int64_t i = 0; i < size; ++i)
+    store_from_float(view.data, view.dtype, offset + i,
+                     load_as_float(view.data, view.dtype, offset + i) + scale * row[i]);
+}
+
+// A query has every direction once; a key of the sink, or of the same group, has so much of it that scores of
+// row . row / sqrt(d) = sqrt(d) rise by 10 and by 6.
+constexpr float kSinkScore = 10, kLocalScore = 6;
+constexpr int64_t kSinkKeys = 16;
+constexpr uint64_t kDirections = 77;  // seed of the rows that queries and keys share
+
 }  // namespace
 
-const char* GeneratedData::description() {
-  return "runs of 16 keys at random offsets, scores N(0, 4^2) independent by run, group of 16 rows and head";
+std::string GeneratedData::description(const DataShape& shape) {
+  if (shape.kind == DataKind::random) return "query, key and value N(0, 1)";
+  return fmt::format(
+      "runs of 16 keys at random offsets, scores N(0, 4^2) independent by run, group of {} rows and head{}",
+      shape.group_rows,
+      shape.kind == DataKind::heavy ? "; a sink of 16 keys 10 above, the group's own keys 6 above" : "");
 }
 
 GeneratedData::GeneratedData(const DataShape& shape) : shape_(shape) {
@@ -99,12 +121,23 @@ void GeneratedData::set_lengths() {
 void GeneratedData::fill_query() {
   const DataShape& s = shape_;
   NormalRows normal(s.seed);
+  const NormalRows shared(kDirections);
   for (int64_t h = 0; h < s.heads_q; ++h) {
     const float* direction = nullptr;
     for (int64_t t = 0; t < s.batch * s.query_tokens; ++t) {
       const int64_t position = t % s.query_tokens + s.length - s.query_tokens;
-      if (t % s.query_tokens == 0 || position % kGroupRows == 0) direction = normal.row(s.d);
-      store_row(args_.query, (t * s.heads_q + h) * s.d, direction, normal.row(s.d), kScoreSpread, s.d);
+      if (t % s.query_tokens == 0 || position % s.group_rows == 0) direction = normal.row(s.d);
+      const int64_t at = (t * s.heads_q + h) * s.d;
+      if (s.kind == DataKind::random) {
+        store_row(args_.query, at, normal.row(s.d), normal.row(s.d), 1, s.d);
+      } else {
+        store_row(args_.query, at, direction, normal.row(s.d), kScoreSpread, s.d);
+      }
+      if (s.kind == DataKind::heavy) {
+        const int64_t head = h / (s.heads_q / s.heads_kv);
+        add_row(args_.query, at, shared.fixed(head, s.d), 1, s.d);
+        add_row(args_.query, at, shared.fixed((position / s.group_rows + 1) * s.heads_kv + head, s.d), 1, s.d);
+      }
     }
   }
 }
@@ -112,6 +145,8 @@ void GeneratedData::fill_query() {
 void GeneratedData::fill_keys_and_values() {
   const DataShape& s = shape_;
   NormalRows normal(s.seed + 1);
+  const NormalRows shared(kDirections);
+  const float root = std::sqrt(static_cast<float>(s.d));
   const auto* table = static_cast<const int32_t*>(args_.page_table.data);
   const int64_t pages = s.page_size ? args_.page_table.shape[1] : 0;
   for (int64_t h = 0; h < s.heads_kv; ++h)
@@ -124,7 +159,11 @@ void GeneratedData::fill_keys_and_values() {
             s.page_size ? table[b * pages + t / s.page_size] * s.page_size + t % s.page_size : b * s.length + t;
         const int64_t at = (token * s.heads_kv + h) * s.d;
         store_row(args_.key, at, direction, normal.row(s.d), 1, s.d);
-        store_row(args_.value, at, normal.row(s.d), normal.row(s.d), 1, s.d);
+        const bool sink = s.kind == DataKind::heavy && t < kSinkKeys;
+        store_row(args_.value, at, normal.row(s.d), normal.row(s.d), sink ? 0 : 1, s.d);
+        if (s.kind != DataKind::heavy) continue;
+        if (sink) add_row(args_.key, at, shared.fixed(h, s.d), kSinkScore / root, s.d);
+        add_row(args_.key, at, shared.fixed((t / s.group_rows + 1) * s.heads_kv + h, s.d), kLocalScore / root, s.d);
       }
     }
 }

@@ -10,6 +10,13 @@
 
 namespace longhaul::cli {
 
+/// What generated inputs look like.
+enum class DataKind {
+  runs,    ///< heavy runs of keys at random offsets, independent by group of rows and head
+  heavy,   ///< the same, with an attention sink (the first 16 keys, values 0) and heavy local keys
+  random,  ///< query, key and value standard normal: few scores stand out
+};
+
 struct DataShape {
   Phase phase = Phase::prefill;
   int64_t batch = 1, length = 8192, query_tokens = 0;  ///< query tokens a request; 0: all (prefill) or 1 (decode)
@@ -17,9 +24,11 @@ struct DataShape {
   DType dtype = DType::bf16, kv_dtype = DType::bf16;
   int64_t page_size = 0;  ///< 0: ragged
   uint64_t seed = 1;
+  DataKind kind = DataKind::runs;
+  int64_t group_rows = 16;  ///< query rows that have a direction in common
 };
 
-/// Keys come in runs of 16 that begin at random offsets; each run and each group of 16 query rows has a direction of
+/// Keys come in runs of 16 that begin at random offsets; each run and each group of query rows has a direction of
 /// its own, drawn by head, so that the scores of a run and a row group are a draw from N(0, 4^2): a few runs are heavy,
 /// independently by row group and head. Values are standard normal.
 class GeneratedData {
@@ -30,7 +39,8 @@ class GeneratedData {
 
   const AttentionArgs& args() const { return args_; }
   const DataShape& shape() const { return shape_; }
-  static const char* description();
+  std::string description() const { return description(shape_); }
+  static std::string description(const DataShape& shape);
 
  private:
   TensorView allocate(DType dtype, std::initializer_list<int64_t> dims);

@@ -88,6 +88,9 @@ class Info(ProgramTest):
         self.assertIn(info["isa"], info["usable_isas"])
         self.assertEqual(info["kernels"]["decode"]["group_rows"], 0)
         self.assertEqual(info["unknown_settings"], [])
+        # Without a GPU the reason is there; with one, what it is.
+        self.assertEqual(info["why_no_gpu"] == "", len(info["gpus"]) > 0)
+        self.assertEqual(info["build"]["cuda_kernels"], info["build"]["cuda_toolkit"] != "")
 
     def test_a_setting_in_the_environment(self):
         self.fine("info", "--json", self.path("info.json"), env={"LONGHAUL_ISA": "portable", "LONGHAUL_THREADS": "1"})

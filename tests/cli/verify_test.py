@@ -19,6 +19,22 @@ class Verify(ProgramTest):
         self.fine("verify", "--isa", "portable", "--case", "4", "--json", self.path("r.json"))
         self.assertEqual(self.read_json("r.json")["comparisons"], 1)
 
+    def test_on_a_cuda_device_or_a_sentence(self):
+        self.fine("info", "--json", self.path("info.json"))
+        info = self.read_json("info.json")
+        served = info["build"]["cuda_kernels"] and any(gpu["why_not_served"] == "" for gpu in info["gpus"])
+        if served:
+            self.fine("verify", "--device", "cuda", "--case", "3")
+            self.fine(
+                "bench", "attention", "--device", "cuda", "--length", "1024", "--repeat", "2", "--sparsity", "0.5"
+            )
+        else:
+            self.fails(1, "CUDA", "verify", "--device", "cuda")
+            self.fails(1, "CUDA", "bench", "attention", "--device", "cuda", "--length", "256")
+        self.fails(2, "--device cuda measures prefill", "bench", "attention", "--device", "cuda", "--phase", "decode")
+        self.fails(2, "--device cuda", "bench", "attention", "--data", "heavy")
+        self.fails(2, "--isa", "verify", "--device", "cuda", "--isa", "avx2")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -7,25 +7,19 @@
 #include <numeric>
 #include <utility>
 
+#include "attention/mask_layout.h"
+#include "attention/params.h"
+#include "attention/sm90/prefill/prefill.h"
 #include "attention/testing/random.h"
 #include "attention/testing/workspace.h"
+#include "attention/tile_plan.h"
 
 namespace longhaul::conformance {
 namespace {
 
-constexpr double kQueryGain = 0.5;  // of sqrt(d), along the common direction
-
 TensorView make_view(void* data, DType dtype, std::initializer_list<int64_t> shape,
                      std::initializer_list<int64_t> stride) {
   return TensorView(data, dtype, shape, stride);
-}
-
-std::vector<double> unit_vector(Random& random, int n) {
-  std::vector<double> u(n);
-  double sum = 0;
-  for (double& x : u) x = random.normal(), sum += x * x;
-  for (double& x : u) x /= std::sqrt(sum);
-  return u;
 }
 
 }  // namespace
@@ -78,6 +72,10 @@ void AttentionCase::draw_lengths(Random& random) {
       add(queries(3, 20), random.integer(350, 500));
       add(queries(1, 2), 16);
       break;
+    case Lengths::tiles:  // many tiles of any kernel, whole ones and others
+      add(queries(384, 600), 640 + random.integer(0, 1) * random.integer(1, 127));
+      add(queries(128, 128), 256);
+      break;
     case Lengths::more_queries:  // rows that see nothing
       add(queries(5, 60), 3);
       add(queries(4, 5), 0);
@@ -95,11 +93,14 @@ void AttentionCase::draw_lengths(Random& random) {
   args.cu_seqlens_q = TensorView(cu_q_.data(), DType::i32, {static_cast<int64_t>(cu_q_.size())});
 }
 
+// Odd gaps between rows; on a device multiples of 16 bytes.
+int64_t AttentionCase::gap(int64_t elements) const { return spec.device == Device::cpu ? elements : 8 * elements; }
+
 void AttentionCase::place_query(Random& random) {
   const int64_t size = static_cast<int64_t>(dtype_size(spec.query));
-  const int64_t head = spec.d + (spec.layout == Layout::padded ? random.integer(1, 5) : 0);
-  const int64_t token = head * heads_q() + (spec.layout == Layout::padded ? random.integer(0, 7) : 0);
-  q_.resize((total_q * token + 64) * size);
+  const int64_t head = spec.d + (spec.layout == Layout::padded ? gap(random.integer(1, 5)) : 0);
+  const int64_t token = head * heads_q() + (spec.layout == Layout::padded ? gap(random.integer(0, 7)) : 0);
+  q_.resize((total_q * token + 64) * size, unused());
   args.query = make_view(q_.data(), spec.query, {total_q, heads_q(), spec.d}, {token, head, 1});
 }
 
@@ -107,14 +108,14 @@ void AttentionCase::place_keys(Random& random) {
   const int64_t size = static_cast<int64_t>(dtype_size(spec.kv)), h = spec.heads_kv, d = spec.d, dv = spec.dv();
   const int64_t batch = static_cast<int64_t>(q_lengths.size());
   if (!spec.paged()) {
-    const int64_t pad = spec.layout == Layout::padded ? random.integer(1, 9) : 0;
+    const int64_t pad = spec.layout == Layout::padded ? gap(random.integer(1, 9)) : 0;
     const bool heads_first = spec.layout == Layout::heads_first;
     const auto place = [&](int64_t at, int64_t n) {
       const int64_t head = heads_first ? total_kv * n : n + pad, token = heads_first ? n : (n + pad) * h + pad;
       return make_view(kv_.data() + at * size, spec.kv, {total_kv, h, n}, {token, head, 1});
     };
     const int64_t span = (total_kv + 1) * ((d + pad) * h + pad) + 64;
-    kv_.resize(2 * span * size);
+    kv_.resize(2 * span * size, unused());
     args.key = place(0, d);
     args.value = place(span, dv);
     args.cu_seqlens_kv = TensorView(cu_kv_.data(), DType::i32, {batch + 1});
@@ -136,10 +137,10 @@ void AttentionCase::place_keys(Random& random) {
     paged_lengths_.push_back(static_cast<int32_t>(kv_lengths[b]));
   }
   // The pool interleaves a page's keys and values, with gaps of odd size between rows.
-  const int64_t pad = spec.layout == Layout::paged_pool ? random.integer(1, 7) : 0;
+  const int64_t pad = spec.layout == Layout::paged_pool ? gap(random.integer(1, 7)) : 0;
   const bool hnd = spec.layout == Layout::paged_hnd;
   const int64_t k_page = page * h * (d + pad), v_page = page * h * (dv + pad), stride = k_page + v_page + pad;
-  kv_.resize((pages * stride + 64) * size);
+  kv_.resize((pages * stride + 64) * size, unused());
   const auto place = [&](int64_t at, int64_t n) {
     const int64_t token = hnd ? n : h * (n + pad), head = hnd ? page * n : n + pad;
     return make_view(kv_.data() + at * size, spec.kv, {pages, page, h, n}, {stride, token, head, 1});
@@ -201,71 +202,33 @@ void AttentionCase::draw_options(Random& random) {
   }
 }
 
-void AttentionCase::draw_values(Random& random) {
-  const double root = std::sqrt(static_cast<double>(spec.d));
-  const auto at = [](const std::vector<float>& scales, int head) {
-    return scales.empty() ? 1.0 : scales[head % scales.size()];
-  };
-  for (int head = 0; head < spec.heads_kv; ++head) {
-    const std::vector<double> way = unit_vector(random, spec.d);
-    for (int h = head * spec.group; h < (head + 1) * spec.group; ++h) {
-      for (int64_t t = 0; t < total_q; ++t) {
-        const double gain = kQueryGain * root * random.uniform(0.8, 1.2);
-        for (int c = 0; c < spec.d; ++c)
-          set_query(t, h, c, static_cast<float>((gain * way[c] + random.normal()) / at(q_scale_, h)));
-      }
-    }
-    for (int b = 0; b < static_cast<int>(kv_lengths.size()); ++b) {
-      double level = 0;
-      for (int64_t t = 0; t < kv_lengths[b]; ++t) {
-        if (t % 16 == 0) level = random.chance(0.3) ? random.uniform(2, 12) : random.uniform(-3, 1);
-        // score = gain * along / root = level, and the keys of a block lie up to 4 nats below its level.
-        const double along = (level - random.uniform(0, 4)) / kQueryGain;
-        for (int c = 0; c < spec.d; ++c)
-          set(args.key, b, t, head, c, static_cast<float>((along * way[c] + random.normal()) / at(k_scale_, head)));
-        for (int c = 0; c < spec.dv(); ++c)
-          set(args.value, b, t, head, c, static_cast<float>(random.normal() / at(v_scale_, head)));
-      }
-    }
-  }
-}
-
-void AttentionCase::plant_poison(Random& random) {
-  if (spec.poison == Poison::none || total_q == 0 || total_kv == 0) return;
-  const DType dtype = spec.poison == Poison::query ? spec.query : spec.kv;
-  const float inf = std::numeric_limits<float>::infinity();
-  float bad = random.pick({std::numeric_limits<float>::quiet_NaN(), inf, -inf});
-  if (dtype == DType::f8e4m3) bad = std::numeric_limits<float>::quiet_NaN();  // it has no infinities
-  if (spec.poison == Poison::query) {
-    set_query(random.integer(0, total_q - 1), static_cast<int>(random.integer(0, heads_q() - 1)),
-              static_cast<int>(random.integer(0, spec.d - 1)), bad);
-    return;
-  }
-  const int longest = static_cast<int>(std::max_element(kv_lengths.begin(), kv_lengths.end()) - kv_lengths.begin());
-  const bool key = spec.poison == Poison::key;
-  set(key ? args.key : args.value, longest, random.integer(0, kv_lengths[longest] - 1),
-      static_cast<int>(random.integer(0, spec.heads_kv - 1)),
-      static_cast<int>(random.integer(0, (key ? spec.d : spec.dv()) - 1)), bad);
-}
-
 void AttentionCase::make_results() {
   const int64_t h = heads_q(), dv = spec.dv(), voting = spec.phase == Phase::decode ? spec.heads_kv : h,
-                pad = spec.padded_output ? 3 : 0;
-  output = GuardedTensor(spec.output, {total_q, h, dv}, {h * (dv + pad) + 2 * pad, dv + pad, 1});
+                pad = spec.padded_output ? 3 : 0, wide = gap(pad);
+  output = GuardedTensor(spec.output, {total_q, h, dv}, {h * (dv + wide) + 2 * wide, dv + wide, 1});
   lse = spec.padded_output ? GuardedTensor(DType::f32, {h, total_q}, {2, 2 * h + 1})
                            : GuardedTensor(DType::f32, {h, total_q}, {total_q, 1});
   counters = GuardedTensor(DType::i64, {voting, 4}, {4 + pad, 1});
   args.output = output.view();
   args.lse = lse.view();
   args.counters = counters.view();
-  const SkipMaskShape shape = skip_mask_shape(args, spec.phase);
+  const SkipMaskShape shape = mask_shape(make_input_params(args, spec.phase), spec.phase, geometry());
   skip_mask = GuardedTensor(DType::u8, {shape.voting_heads, shape.groups, shape.blocks},
                             {shape.groups * shape.blocks, shape.blocks, 1});
   args.skip_mask = skip_mask.view();
 }
 
-void AttentionCase::run() {
+Geometry AttentionCase::geometry() const {
+  if (spec.device == Device::cuda) return kSm90Prefill;
+  return spec.phase == Phase::decode ? kCpuDecode : kCpuPrefill;
+}
+
+void AttentionCase::clear_results() {
   for (GuardedTensor* result : {&output, &lse, &counters, &skip_mask}) result->fill_zero();
+}
+
+void AttentionCase::run() {
+  clear_results();
   give_workspace(args, spec.phase, workspace_);
   attention(args, spec.phase);
 }

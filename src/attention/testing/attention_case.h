@@ -27,6 +27,8 @@ class GuardedTensor {
   bool guards_intact() const;
   std::vector<uint8_t> elements() const;  ///< their bytes, for bitwise comparison
   double at(const std::vector<int64_t>& index) const;
+  /// Everything, guards included: to be taken to another memory and back.
+  std::vector<uint8_t>& bytes() { return bytes_; }
 
  private:
   std::vector<uint8_t> bytes_;
@@ -41,8 +43,11 @@ class AttentionCase {
   AttentionCase& operator=(const AttentionCase&) = delete;
   AttentionCase(AttentionCase&&) = default;
 
-  /// Allocates the workspace the call needs and runs it; results are cleared before.
+  /// Allocates the workspace the call needs and runs it on the CPU; results are cleared before.
   void run();
+  void clear_results();
+  /// Of the kernels it is to run on.
+  Geometry geometry() const;
 
   const CaseSpec spec;
   AttentionArgs args;  ///< may be changed between runs
@@ -59,6 +64,9 @@ class AttentionCase {
 
  private:
   void draw_lengths(Random& random);
+  int64_t gap(int64_t elements) const;
+  /// Of the bytes between rows and of pages that nobody uses: a device must not even multiply them by 0.
+  uint8_t unused() const { return spec.device == Device::cpu ? 0 : 0xff; }  // NaN in bfloat16 and float16
   void place_query(Random& random);
   void place_keys(Random& random);
   void draw_values(Random& random);

@@ -9,7 +9,7 @@
 
 namespace longhaul::conformance {
 
-enum class Lengths { single, ragged, chunked, extreme, more_queries };
+enum class Lengths { single, ragged, chunked, extreme, more_queries, tiles };
 enum class Layout { tokens_first, heads_first, padded, paged_nhd, paged_hnd, paged_pool };
 enum class Masking { causal, full, causal_window, full_window };
 enum class Scales { none, tensor, head };
@@ -18,6 +18,7 @@ enum class Poison { none, query, key, value };
 
 struct CaseSpec {
   uint64_t seed = 1;
+  Device device = Device::cpu;  // where it is to run: gaps are of 16 bytes then, and hold NaN
   Phase phase = Phase::prefill;
   bool batch_invariant = false;
   DType query = DType::f32, kv = DType::f32, output = DType::f32;
@@ -42,8 +43,9 @@ struct CaseSpec {
 };
 
 /// Every pair of values of two options of the contract appears in at least one of the specs (a pairwise covering
-/// array). Options that only matter together are one option there, so that no pair is covered in name only.
-std::vector<CaseSpec> pairwise_specs(uint64_t seed);
+/// array). Options that only matter together are one option there, so that no pair is covered in name only. On a CUDA
+/// device the options are those that its kernels support.
+std::vector<CaseSpec> pairwise_specs(uint64_t seed, Device device = Device::cpu);
 
 /// All options at random.
 CaseSpec random_spec(uint64_t seed);

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "core/cpu_features.h"
+#include "longhaul/tensor.h"
 
 namespace longhaul::conformance {
 
 struct VerifyOptions {
   uint64_t seed = 1;
-  std::optional<Isa> isa;   ///< one instruction set instead of all usable ones
+  Device device = Device::cpu;
+  std::optional<Isa> isa;   ///< CPU: one instruction set instead of all usable ones
   std::optional<int> only;  ///< one case of the list, to reproduce a failure
   int every = 1;            ///< only every n-th case of the list
   int repeat = 1;           ///< covering arrays, each from the next seed
@@ -23,7 +25,7 @@ struct VerifyOptions {
 };
 
 struct VerifyFailure {
-  std::string isa;
+  std::string isa;  ///< or "cuda"
   uint64_t seed;
   int index;         ///< with seed and isa: VerifyOptions that run this case alone
   std::string spec;  ///< its options in one line
@@ -39,6 +41,7 @@ struct VerifyReport {
   std::vector<VerifyFailure> failures;
 };
 
+/// Throws Unsupported where the device is CUDA and this build or machine has none that the kernels serve.
 VerifyReport run_verify(const VerifyOptions& options);
 
 }  // namespace longhaul::conformance

@@ -12,6 +12,7 @@
 
 #include "cli/support/build_info.h"
 #include "core/cpu_features.h"
+#include "core/cuda/devices.h"
 
 namespace longhaul::cli {
 namespace {
@@ -96,6 +97,8 @@ Json machine_json() {
   Json caches = Json::array();
   for (const Cache& cache : cpu_caches())
     caches.push_back({{"level", cache.level}, {"type", cache.type}, {"bytes", cache.bytes}});
+  Json gpu;
+  if (const auto& devices = cuda_devices().devices; !devices.empty()) gpu = devices[0].name;
   Json isas = Json::array();
   for (const Isa isa : usable_isas()) isas.push_back(isa_name(isa));
   return {{"cpu", cpu_model()},
@@ -106,12 +109,11 @@ Json machine_json() {
           {"isa", isa_name(selected_isa())},
           {"os", operating_system()},
           {"compiler", compiler_text()},
-          {"gpu", nullptr}};
+          {"gpu", gpu}};
 }
 
 const char* build_commit() { return kBuildCommit; }
 const char* build_type() { return LONGHAUL_CLI_BUILD_TYPE; }
-const char* cuda_toolkit() { return LONGHAUL_CLI_CUDA_TOOLKIT; }
 const char* version_text() { return LONGHAUL_CLI_VERSION; }
 const char* source_folder() { return LONGHAUL_CLI_SOURCE_DIR; }
 const char* build_folder() { return LONGHAUL_CLI_BINARY_DIR; }

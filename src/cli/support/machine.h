@@ -29,7 +29,6 @@ Json machine_json();
 /// Set when the program was built: git's commit ("" outside a checkout) and whether the tree had changes.
 const char* build_commit();
 const char* build_type();
-const char* cuda_toolkit();  // version that a LONGHAUL_CUDA build was configured with, or ""
 const char* version_text();
 /// The checkout the program was built from, its build folder, and where `cmake --install` puts data.
 const char* source_folder();
