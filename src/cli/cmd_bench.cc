@@ -120,9 +120,9 @@ int run_cuda(const Invocation& invocation, const BenchOptions& options) {
   CudaBench cuda = cuda_case_of(options);
   Json json = result_header(invocation.command_line);
   json["rows"] = Json::array();
+  const BenchOutcome outcome = run_cuda_bench(cuda);
   say("median of {} interleaved rounds on one stream, by CUDA events; rate of the whole job, skipped work counted",
       options.repeat);
-  const BenchOutcome outcome = run_cuda_bench(cuda);
   print_cuda_case(cuda, outcome);
   for (Json& row : cuda_bench_rows(cuda, outcome)) json["rows"].push_back(std::move(row));
   write_json(invocation.json, json);
