@@ -1,0 +1,10 @@
+#include "attention/sm90/prefill/instantiations.h"
+#include "attention/sm90/prefill/launch.cuh"
+
+namespace longhaul::sm90 {
+
+cudaError_t prefill_f16_d64_dense(const PrefillKernelParams& p, int multiprocessors, cudaStream_t stream) {
+  return launch_prefill<PrefillConfig<__half, 64, false>>(p, multiprocessors, stream);
+}
+
+}  // namespace longhaul::sm90

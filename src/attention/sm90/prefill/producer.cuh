@@ -1,0 +1,140 @@
+// The warp that draws work and keeps the copies of queries, keys and values in flight.
+#pragma once
+
+#include "attention/sm90/prefill/config.h"
+#include "attention/sm90/prefill/kernel_params.h"
+#include "attention/sm90/prefill/work.cuh"
+#include "ptx/cluster.h"
+#include "ptx/tensor_copy.h"
+
+namespace longhaul::sm90 {
+
+/// Values that address copies go through a warp reduction: the copy instruction takes uniform registers, and what the
+/// compiler does not know to be uniform it hands over lane by lane, in a loop of a hundred cycles a copy.
+__device__ __forceinline__ int uniform_value(int x) { return __reduce_max_sync(0xffffffff, x); }
+
+/// Copies one tile of keys or values, box by box, to all blocks of the cluster, which share the boxes. Only boxes that
+/// hold a key of the request are copied, so that a page table's unused entries are never read.
+template <class Config>
+__device__ __forceinline__ void load_tile(const PrefillKernelParams& p, const CUtensorMap& map, const WorkItem& w,
+                                          int head, int tile, uint8_t* destination, ptx::Mbarrier* full, int rank,
+                                          int lane) {
+  const int first_key = tile * Config::kTileKeys;
+  const int boxes = (min(Config::kTileKeys, w.kv_length - first_key) + (1 << p.box_shift) - 1) >> p.box_shift;
+  int place = w.kv_token + first_key + (lane << p.box_shift);  // of box `lane`: its token, or its page
+  if (p.page_size > 0 && lane < boxes)
+    place = p.page_table[w.request * p.page_table_request + (first_key + (lane << p.box_shift)) / p.page_size];
+  if (lane == 0) ptx::mbarrier_arrive_expect(full, (boxes << p.box_shift) * 128 * Config::kPanels);
+  __syncwarp();
+  const bool elected = ptx::elect_lane();
+#pragma unroll 1
+  for (int i = rank; i < boxes * Config::kPanels; i += p.ranks) {
+    const int box = i / Config::kPanels, panel = i % Config::kPanels;
+    const int at = uniform_value(__shfl_sync(0xffffffff, place, box));
+    const int token = p.page_size > 0 ? (first_key + (box << p.box_shift)) % p.page_size : at;
+    const int page = p.page_size > 0 ? at : 0;
+    uint8_t* to = destination + panel * Config::kKeyPanelBytes + (box << p.box_shift) * 128;
+    if (!elected) continue;
+    if (p.ranks == 1) {
+      ptx::load_box(&map, to, full, panel * 64, token, head, page, ptx::CachePolicy::last);
+    } else {
+      ptx::load_box_to_cluster(&map, to, full, panel * 64, token, head, page, static_cast<uint16_t>((1 << p.ranks) - 1),
+                               ptx::CachePolicy::last);
+    }
+  }
+}
+
+template <class Config>
+struct Producer {
+  typename Config::Shared& shared;
+  const PrefillKernelParams& p;
+  int rank, lane;
+  uint32_t keys = 0, values = 0, queries = 0, items = 0, draws = 0;  // tiles, queries and items begun so far
+
+  int head = 0;  // of keys and values
+
+  __device__ void load_keys(const WorkItem& w, int tile) {
+    const uint32_t stage = keys % Config::kStages;
+    ptx::mbarrier_wait(&shared.key_empty[stage], (keys / Config::kStages & 1) ^ 1);
+    load_tile<Config>(p, p.k, w, head, tile, shared.key[stage], &shared.key_full[stage], rank, lane);
+    ++keys;
+  }
+
+  __device__ void load_values(const WorkItem& w, int tile) {
+    const uint32_t stage = values % Config::kStages;
+    ptx::mbarrier_wait(&shared.value_empty[stage], (values / Config::kStages & 1) ^ 1);
+    load_tile<Config>(p, p.v, w, head, tile, shared.value[stage], &shared.value_full[stage], rank, lane);
+    ++values;
+  }
+
+  __device__ void load_query(const WorkItem& w) {
+    ptx::mbarrier_wait(&shared.query_empty, (queries & 1) ^ 1);
+    if (ptx::elect_lane()) {
+      ptx::mbarrier_arrive_expect(&shared.query_full, Config::kQueryBytes);
+      for (int panel = 0; panel < Config::kPanels; ++panel)
+        ptx::load_box(&p.q, shared.query + panel * Config::kQueryPanelBytes, &shared.query_full, panel * 64,
+                      w.q_token + w.position, w.head, 0, ptx::CachePolicy::first);
+    }
+    ++queries;
+  }
+
+  /// Hands the item to the consumers.
+  __device__ void publish(const WorkItem& w) {
+    const uint32_t slot = items % 2;
+    ptx::mbarrier_wait(&shared.item_empty[slot], (items / 2 & 1) ^ 1);
+    if (lane == 0) {
+      shared.items[slot] = w;
+      ptx::mbarrier_arrive(&shared.item_full[slot]);
+    }
+    ++items;
+  }
+
+  static __device__ WorkItem uniform_item(const WorkItem& w) {
+    return {uniform_value(w.head),           uniform_value(w.request),     uniform_value(w.position),
+            uniform_value(w.first_position), uniform_value(w.kv_length),   uniform_value(w.q_token),
+            uniform_value(w.kv_token),       uniform_value(w.newest_tile), uniform_value(w.tiles)};
+  }
+
+  /// The cluster's next item. Its first block draws, and tells the others.
+  __device__ WorkItem draw() {
+    const uint32_t slot = draws % 2, parity = draws / 2 & 1;
+    ++draws;
+    if (rank == 0) {
+      ptx::mbarrier_wait(&shared.draw_empty[slot], parity ^ 1);
+      int item = 0;
+      if (lane == 0) item = atomicAdd(&p.header->next_item, 1);
+      item = __shfl_sync(0xffffffff, item, 0);
+      if (lane < p.ranks) ptx::send(&shared.draws[slot], &shared.draw_full[slot], lane, item);
+    }
+    if (lane == 0) ptx::mbarrier_arrive_expect(&shared.draw_full[slot], sizeof(int));
+    ptx::mbarrier_wait(&shared.draw_full[slot], parity);
+    const int item = *static_cast<volatile int*>(&shared.draws[slot]);
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive_at(&shared.draw_empty[slot], 0);
+    if (item < p.header->total_items) return uniform_item(make_item(p, item, rank, Config::kHeadSize));
+    WorkItem none{};
+    none.head = -1;
+    return none;
+  }
+
+  __device__ void run() {
+    for (WorkItem w = draw(); w.head >= 0;) {
+      publish(w);
+      const WorkItem next = draw();  // early, so that the counter's latency hides behind the copies
+      head = w.head / p.group;
+      load_query(w);
+      if (w.tiles > 0) {
+        load_keys(w, w.newest_tile);
+        for (int i = 1; i < w.tiles; ++i) {
+          load_keys(w, w.newest_tile - i);
+          load_values(w, w.newest_tile - i + 1);
+        }
+        load_values(w, w.newest_tile - w.tiles + 1);
+      }
+      w = next;
+    }
+    publish(WorkItem{.head = -1});
+  }
+};
+
+}  // namespace longhaul::sm90

@@ -1,0 +1,117 @@
+// The rows a consumer thread holds, what they see, and their softmax state.
+//
+// In an accumulator of 64 rows by n columns a thread holds rows 16 * warp + lane / 4 and 8 more, and of each 8 columns
+// the pair at 2 * (lane % 4). s[4 * j + 2 * r + c]: columns 8 * j + pair + c of row r.
+#pragma once
+
+#include <cmath>
+
+#include "attention/sm90/prefill/config.h"
+#include "attention/sm90/prefill/kernel_params.h"
+#include "ptx/math.h"
+
+namespace longhaul::sm90 {
+
+/// Maxima of two rows over the four threads that share them, side by side: a shuffle takes about 25 cycles.
+__device__ __forceinline__ void quad_max(float (&x)[2]) {
+#pragma unroll
+  for (int lanes = 1; lanes <= 2; ++lanes) {
+    const float other[2] = {__shfl_xor_sync(0xffffffff, x[0], lanes), __shfl_xor_sync(0xffffffff, x[1], lanes)};
+    x[0] = ptx::max_or_nan(x[0], other[0]);
+    x[1] = ptx::max_or_nan(x[1], other[1]);
+  }
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+__device__ __forceinline__ int oldest_key(const PrefillKernelParams& p, int position) {
+  return p.window_left < 0 || position <= p.window_left ? 0 : position - static_cast<int>(p.window_left);
+}
+__device__ __forceinline__ int end_key(const PrefillKernelParams& p, const WorkItem& w, int position) {
+  return p.causal ? min(position + 1, w.kv_length) : w.kv_length;
+}
+
+/// What a voting group of 64 rows sees of an item's key tiles.
+struct GroupView {
+  int first_step, end_step;  ///< steps (tiles from the newest) that some row sees
+  int full_begin, full_end;  ///< keys that all 64 rows see
+
+  __device__ GroupView(const PrefillKernelParams& p, const WorkItem& w, int group) {
+    const int first = w.position + group * 64;
+    const int row_begin = max(first, w.first_position), row_end = min(first + 64, w.kv_length);
+    first_step = end_step = 0;
+    full_begin = full_end = 0;
+    if (row_begin >= row_end) return;
+    if (row_end - row_begin == 64) {
+      full_begin = oldest_key(p, first + 63);
+      full_end = end_key(p, w, first);
+    }
+    const int end = end_key(p, w, row_end - 1);
+    if (end <= 0) return;
+    first_step = w.newest_tile - (end - 1) / kSm90TileKeys;
+    end_step = w.newest_tile - oldest_key(p, row_begin) / kSm90TileKeys + 1;
+  }
+  __device__ bool sees_all(int first_key) const {
+    return first_key >= full_begin && first_key + kSm90TileKeys <= full_end;
+  }
+};
+
+/// Keys [begin, begin + count) that the thread's two rows see; count 0: the row lies outside the request or sees none.
+struct RowView {
+  int begin[2], count[2];
+
+  __device__ RowView(const PrefillKernelParams& p, const WorkItem& w, int first_position) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int position = first_position + 8 * r;
+      const bool inside = position >= w.first_position && position < w.kv_length;
+      begin[r] = oldest_key(p, position);
+      count[r] = inside ? max(end_key(p, w, position) - begin[r], 0) : 0;
+    }
+  }
+  /// Keys of [first_key, first_key + keys) that row r sees.
+  __device__ int count_in(int r, int first_key, int keys) const {
+    return max(min(begin[r] + count[r], first_key + keys) - max(begin[r], first_key), 0);
+  }
+};
+
+/// Caps raw scores: natural units from here on.
+template <int n>
+__device__ __forceinline__ void cap_scores(float (&s)[n], float cap, float cap_scale) {
+  // tanh(x) = 1 - 2 / (e^2x + 1), exact to 2^-22 of the cap; tanh.approx is off by 2^-11 of it.
+  constexpr float kTwoLog2e = 2.885390081777927F;
+#pragma unroll
+  for (int i = 0; i < n; ++i) s[i] = cap - __fdividef(2 * cap, ptx::exp2_approximate(s[i] * cap_scale * kTwoLog2e) + 1);
+}
+
+/// Hides what a row does not see. Returns the blocks (bits) that hold a visible score of -inf: they must be kept.
+template <int n>
+__device__ __forceinline__ uint32_t mask_scores(float (&s)[n], const RowView& visible, int first_key, int pair) {
+  uint32_t keep = 0;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int begin = visible.begin[r] - first_key - pair;
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float& score = s[4 * j + 2 * r + c];
+        const bool seen = static_cast<unsigned>(8 * j + c - begin) < static_cast<unsigned>(visible.count[r]);
+        if (seen && score == -INFINITY) keep |= 1U << (j / 2);
+        score = seen ? score : -INFINITY;
+      }
+    }
+  }
+  return keep;
+}
+
+/// Running maximum, in raw units, and this thread's part of the sum of a row's exponentials.
+struct RowState {
+  float m[2] = {-INFINITY, -INFINITY};
+  float l[2] = {0, 0};
+};
+
+}  // namespace longhaul::sm90

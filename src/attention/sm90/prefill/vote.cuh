@@ -1,0 +1,41 @@
+// Which blocks of 16 keys a warpgroup leaves out: each thread tests its own maxima, a warp vote joins them, one
+// exchange through shared memory joins the four warps.
+#pragma once
+
+#include "attention/sm90/prefill/rows.cuh"
+#include "ptx/sync.h"
+
+namespace longhaul::sm90 {
+
+/// The threshold of an item: lambda as an exponent of 2, -inf for 0.
+__device__ inline float log2_lambda(const PrefillKernelParams& p, const WorkItem& w) {
+  float lambda = p.lambdas == nullptr ? p.lambda : p.lambdas[w.request * p.lambda_request + w.head * p.lambda_head];
+  if (!(lambda >= 0 && lambda <= 1)) lambda = 0;  // the prepare kernel has reported it
+  return lambda > 0 ? log2f(lambda) : -INFINITY;
+}
+
+/// A block is dropped by row r if its largest raw score lies below this.
+/// m: maximum of the row, this tile included; kept: sum of the row's kept exponentials relative to m, for rule sum.
+__device__ __forceinline__ float drop_below(float m, float log2_lambda_raw) {
+  return m < INFINITY ? m + log2_lambda_raw : -INFINITY;
+}
+
+/// Blocks that every row of the warp drops. Blocks of `keep` stay.
+template <int blocks>
+__device__ __forceinline__ uint32_t warp_vote(const float (&block_max)[blocks][2], const float (&below)[2],
+                                              uint32_t keep) {
+  uint32_t drop = 0;
+#pragma unroll
+  for (int b = 0; b < blocks; ++b)
+    if (block_max[b][0] < below[0] && block_max[b][1] < below[1]) drop |= 1U << b;
+  return __reduce_and_sync(0xffffffff, drop & ~keep);
+}
+
+/// The blocks that all four warps of the group drop; every warp has put its vote in `votes` before a barrier.
+__device__ __forceinline__ uint32_t joint_vote(const uint8_t (&votes)[4]) {
+  const uint32_t all = *reinterpret_cast<const volatile uint32_t*>(votes);
+  const uint32_t pairs = all & all >> 16;
+  return pairs & pairs >> 8 & 0xff;
+}
+
+}  // namespace longhaul::sm90
