@@ -94,7 +94,11 @@ void CudaRun::launch() {
 }
 
 void CudaRun::fetch() {
-  for (size_t i = 0; i < results_.size(); ++i) tensors_[i]->bytes() = results_[i].bytes();
+  for (size_t i = 0; i < results_.size(); ++i) {
+    // Into the bytes that are there: the tensor's view points at them.
+    const std::vector<uint8_t> bytes = results_[i].bytes();
+    std::copy(bytes.begin(), bytes.end(), tensors_[i]->bytes().begin());
+  }
 }
 
 std::vector<std::vector<uint8_t>> CudaRun::result_bytes() const {

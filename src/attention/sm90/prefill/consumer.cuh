@@ -186,13 +186,10 @@ struct Consumer {
     const float scale_log2 = p.scale_log2;
     if (p.cap > 0) cap_scores(s, p.cap, p.cap_scale);
     uint32_t infinite = 0;
-    bool absent[2] = {false, false};
     if (masked) {
       asm volatile("" ::: "memory");  // or the item's fields are read for every tile
       const RowView visible(p, w, first_row(w));
       infinite = mask_scores(s, visible, first_key, pair());
-      absent[0] = visible.count[0] == 0;
-      absent[1] = visible.count[1] == 0;
     }
     float block_max[Config::kBlocks][2], tile_max[2];
 #pragma unroll
@@ -218,11 +215,10 @@ struct Consumer {
       row.l[r] = __fmul_rn(row.l[r], factor[r]);  // not fused with the sum below: dense and skipping kernels must agree
     }
     if (!Config::kSkip || !voting) return 0;
-    float reference[2] = {row.m[0], row.m[1]}, below[2];
+    float reference[2] = {row.m[0], row.m[1]};
     if (p.rule == SkipRule::sum) sum_reference(tile_max, shift, reference);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) below[r] = absent[r] ? INFINITY : drop_below(reference[r], log2_lambda_raw);
-    return warp_vote(block_max, below, infinite);
+    const float below[2] = {drop_below(reference[0], log2_lambda_raw), drop_below(reference[1], log2_lambda_raw)};
+    return masked ? warp_vote<true>(block_max, below, infinite) : warp_vote<false>(block_max, below, 0);
   }
 
   __device__ __forceinline__ void take_turn() { ptx::named_barrier_sync(kTurnBarrier + group, 256); }
@@ -354,7 +350,8 @@ struct Consumer {
         sum = sum * factor + ptx::exp2_approximate(sink - joint);
         shift = joint;
       }
-      const float inverse = visible.count[r] == 0 ? 0 : factor / sum;
+      // No sum: the row sees nothing, or nothing but scores of -inf.
+      const float inverse = visible.count[r] == 0 || sum == 0 ? 0 : factor / sum;
       if (position < w.first_position || position >= w.kv_length) continue;
       const int64_t token = w.q_token + position;
       if (p.lse != nullptr && lane % 4 == 0)

@@ -20,14 +20,19 @@ __device__ __forceinline__ float drop_below(float m, float log2_lambda_raw) {
   return m < INFINITY ? m + log2_lambda_raw : -INFINITY;
 }
 
-/// Blocks that every row of the warp drops. Blocks of `keep` stay.
-template <int blocks>
+/// Blocks that every row of the warp drops (uniform). Blocks of `keep` stay. In a tile with a mask (`masked`) a row
+/// that sees no key of a block, whose maximum then is -inf, is not asked.
+template <bool masked, int blocks>
 __device__ __forceinline__ uint32_t warp_vote(const float (&block_max)[blocks][2], const float (&below)[2],
                                               uint32_t keep) {
   uint32_t drop = 0;
 #pragma unroll
-  for (int b = 0; b < blocks; ++b)
-    if (block_max[b][0] < below[0] && block_max[b][1] < below[1]) drop |= 1U << b;
+  for (int b = 0; b < blocks; ++b) {
+    bool votes[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) votes[r] = block_max[b][r] < below[r] || (masked && block_max[b][r] == -INFINITY);
+    if (votes[0] && votes[1]) drop |= 1U << b;
+  }
   return __reduce_and_sync(0xffffffff, drop & ~keep);
 }
 
