@@ -344,19 +344,19 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       const int position = first_row(w) + 8 * r;
       float sum = quad_sum(row.l[r]), shift = row.m[r] * p.scale_log2, factor = 1;
-      if (p.sinks != nullptr && visible.count[r] > 0) {
+      // The row sees nothing, or nothing but scores of -inf.
+      const bool empty = visible.count[r] == 0 || sum == 0;
+      if (p.sinks != nullptr && !empty) {
         const float sink = p.sinks[w.head] * kLog2e, joint = fmaxf(shift, sink);
         factor = ptx::exp2_approximate(shift - joint);
         sum = sum * factor + ptx::exp2_approximate(sink - joint);
         shift = joint;
       }
-      // No sum: the row sees nothing, or nothing but scores of -inf.
-      const float inverse = visible.count[r] == 0 || sum == 0 ? 0 : factor / sum;
+      const float inverse = empty ? 0 : factor / sum;
       if (position < w.first_position || position >= w.kv_length) continue;
       const int64_t token = w.q_token + position;
       if (p.lse != nullptr && lane % 4 == 0)
-        p.lse[w.head * p.lse_head + token * p.lse_token] =
-            visible.count[r] == 0 ? -INFINITY : (shift + log2f(sum)) * kLn2;
+        p.lse[w.head * p.lse_head + token * p.lse_token] = empty ? -INFINITY : (shift + log2f(sum)) * kLn2;
       Element* to = static_cast<Element*>(p.out) + token * p.out_token + w.head * p.out_head + pair();
 #pragma unroll
       for (int j = 0; j < kOutputs / 4; ++j)

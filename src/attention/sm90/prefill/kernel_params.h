@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "attention/sm90/status.h"
 #include "longhaul/attention.h"
 
 namespace longhaul::sm90 {
@@ -62,5 +63,12 @@ struct PrefillKernelParams {
   RequestPlan* plan;    // [batch]
   int32_t* group_base;  // [batch]: first group of the request in the skip mask
 };
+
+#ifdef __CUDACC__
+/// Tells the host what a kernel has found wrong in device memory.
+__device__ inline void set_status(const PrefillKernelParams& p, Sm90Status status) {
+  reinterpret_cast<volatile uint8_t*>(p.status)[__ffs(static_cast<int>(status)) / 8] = 1;
+}
+#endif
 
 }  // namespace longhaul::sm90

@@ -65,10 +65,10 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant
     if (b < kSortedRequests) lengths[b] = request_shape(p, b).kv_length;
   }
   const bool lambdas_fit = __syncthreads_and(lambdas_in_range(p, thread));
-  if (!lambdas_fit && thread == 0) atomicOr_system(p.status, kSm90LambdaOutOfRange);
+  if (!lambdas_fit && thread == 0) set_status(p, kSm90LambdaOutOfRange);
   if (!__syncthreads_and(fit)) {
     if (thread == 0) {
-      atomicOr_system(p.status, kSm90LengthsMalformed);
+      set_status(p, kSm90LengthsMalformed);
       *p.header = {};
     }
     return;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant
   }
   if (thread == 0) {
     *p.header = {0, total_items};
-    if (p.skip_mask != nullptr && total_groups > p.mask_groups) atomicOr_system(p.status, kSm90MaskTooSmall);
+    if (p.skip_mask != nullptr && total_groups > p.mask_groups) set_status(p, kSm90MaskTooSmall);
   }
 }
 

@@ -38,7 +38,7 @@ __device__ inline void mark_block(const PrefillKernelParams& p, const WorkItem& 
   const int64_t index = p.group_base[w.request] + (first >> 6) - (w.first_position >> 6);
   const int64_t block = first_key / 16;
   if (index >= p.mask_groups || block >= p.mask_blocks) {
-    atomicOr_system(p.status, kSm90MaskTooSmall);
+    set_status(p, kSm90MaskTooSmall);
     return;
   }
   p.skip_mask[(w.head * p.mask_groups + index) * p.mask_blocks + block] = kept ? 1 : 2;
