@@ -41,7 +41,9 @@ import json, pathlib, subprocess, sys
 
 root = pathlib.Path.cwd()
 commands = json.loads(pathlib.Path(sys.argv[1], "compile_commands.json").read_text())
-sources = sorted({c["file"] for c in commands if root in pathlib.Path(c["file"]).parents and "/build-" not in c["file"]})
+# Not nvcc's: clang-tidy knows neither its options nor the language without a toolkit of its own.
+ours = {c["file"] for c in commands if c["file"].endswith(".cc") and root in pathlib.Path(c["file"]).parents}
+sources = sorted(file for file in ours if "/build-" not in file)
 if sys.argv[2]:
     diff = subprocess.run(["git", "diff", "--name-only", sys.argv[2]], check=True, capture_output=True, text=True)
     new = subprocess.run(["git", "ls-files", "-o", "--exclude-standard"], check=True, capture_output=True, text=True)

@@ -46,9 +46,9 @@ KeyRange decode_split(KeyRange keys, int splits, int index) {
   return {std::max(keys.begin, (end_tile - count) * tile), std::min(keys.end, end_tile * tile)};
 }
 
-int prefill_item_positions(int heads_per_kv) {
+int prefill_item_positions(int heads_per_kv, int item_rows) {
   const int group = kCpuPrefill.group_rows;
-  return std::clamp(kPrefillItemRows / heads_per_kv / group * group, group, kPrefillItemRows);
+  return std::clamp(item_rows / heads_per_kv / group * group, group, item_rows);
 }
 
 }  // namespace longhaul

@@ -54,9 +54,11 @@ void decode_merge(const AttentionParams& p, int request, int head_kv, const floa
   }
 }
 
+int prefill_positions(const AttentionParams& p) { return prefill_item_positions(p.group, kPrefillItemRows); }
+
 }  // namespace longhaul::LONGHAUL_ISA
 LONGHAUL_TARGET_END
 
 #define LONGHAUL_KERNEL_TABLE                                                                           \
-  {LONGHAUL_ISA::prefill_scratch_bytes, LONGHAUL_ISA::prefill_item, LONGHAUL_ISA::decode_scratch_bytes, \
-   LONGHAUL_ISA::decode_item, LONGHAUL_ISA::decode_merge}
+  {LONGHAUL_ISA::prefill_positions,    LONGHAUL_ISA::prefill_scratch_bytes, LONGHAUL_ISA::prefill_item, \
+   LONGHAUL_ISA::decode_scratch_bytes, LONGHAUL_ISA::decode_item,           LONGHAUL_ISA::decode_merge}

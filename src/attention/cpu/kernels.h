@@ -11,7 +11,7 @@
 namespace longhaul {
 
 /// One unit of prefill: all query heads of one KV head, over query rows [row_begin, row_end) of a request. The rows lie
-/// within prefill_item_positions() absolute positions from a multiple of it.
+/// within prefill_positions() absolute positions from a multiple of it.
 struct PrefillItem {
   int request;
   int head_kv;
@@ -31,6 +31,8 @@ struct DecodeItem {
 };
 
 struct CpuKernels {
+  /// Positions of one item.
+  int (*prefill_positions)(const AttentionParams&);
   /// Bytes of scratch one thread needs.
   size_t (*prefill_scratch_bytes)(const AttentionParams&);
   void (*prefill_item)(const AttentionParams&, const PrefillItem&, void* scratch);

@@ -27,6 +27,10 @@
 
 namespace longhaul::LONGHAUL_ISA {
 
+int tile_positions(const AttentionParams& p) {
+  return prefill_on_tiles(p.q_dtype, p.kv_dtype) ? prefill_item_positions(p.group, kPrefillTileItemRows)
+                                                 : LONGHAUL_VECTOR_KERNELS.prefill_positions(p);
+}
 size_t tile_scratch_bytes(const AttentionParams& p) {
   return prefill_on_tiles(p.q_dtype, p.kv_dtype) ? prefill_scratch_bytes(p)
                                                  : LONGHAUL_VECTOR_KERNELS.prefill_scratch_bytes(p);
@@ -46,5 +50,5 @@ void decode_merge(const AttentionParams& p, int request, int head_kv, const floa
 }  // namespace longhaul::LONGHAUL_ISA
 
 #define LONGHAUL_KERNEL_TABLE                                                                     \
-  {LONGHAUL_ISA::tile_scratch_bytes, LONGHAUL_ISA::tile_item, LONGHAUL_ISA::decode_scratch_bytes, \
-   LONGHAUL_ISA::decode_item, LONGHAUL_ISA::decode_merge}
+  {LONGHAUL_ISA::tile_positions,       LONGHAUL_ISA::tile_scratch_bytes, LONGHAUL_ISA::tile_item, \
+   LONGHAUL_ISA::decode_scratch_bytes, LONGHAUL_ISA::decode_item,        LONGHAUL_ISA::decode_merge}

@@ -48,7 +48,7 @@ class PrefillRun {
 
  private:
   static size_t max_groups(const AttentionParams& p) {
-    return static_cast<size_t>(p.group) * (prefill_item_positions(p.group) / kRows);
+    return static_cast<size_t>(p.group) * (prefill_item_positions(p.group, P::kItemRows) / kRows);
   }
 
   void lay_out(float* scratch) {

@@ -61,7 +61,7 @@ size_t cpu_prefill_workspace_bytes(const AttentionParams& p) {
 void cpu_prefill(const AttentionParams& p) {
   const CpuKernels& kernels = cpu_kernels(selected_isa());
   const PrefillWorkspace w = plan_workspace(p, kernels);
-  const int64_t positions = prefill_item_positions(p.group);
+  const int64_t positions = kernels.prefill_positions(p);
   w.first_item[0] = 0;
   for (int b = 0; b < p.batch; ++b) {
     w.first_item[b + 1] = w.first_item[b] + item_blocks(p, b, positions).count * p.heads_kv;

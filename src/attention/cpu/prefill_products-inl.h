@@ -136,6 +136,7 @@ class Products {
   static constexpr bool kLateScale = false;    // the query is stored scaled
   static constexpr bool kScoresAhead = false;  // nothing else runs beside a group's weights
   static constexpr int kTogether = LONGHAUL_ISA::kTogether;
+  static constexpr int kItemRows = kPrefillItemRows;
   static constexpr int kQueryFloats = kD * kRows, kPendingFloats = 0;  // of a group
   static constexpr size_t kScratchFloats = kTile * (kRowStride<kD> + kRowStride<kDv>);
 

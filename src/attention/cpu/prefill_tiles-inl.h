@@ -47,6 +47,7 @@ template <int kD, int kDv>
 class Products {
  public:
   static constexpr bool kLateScale = true, kScoresAhead = true;
+  static constexpr int kItemRows = kPrefillTileItemRows;
   static constexpr int kTogether = 2;                  // tiles of scores: a group's and the next one's
   static constexpr int kQueryFloats = kD / 2 * kRows;  // pairs of elements
   static constexpr int kPendingFloats = (sizeof(Pending) + 63) / 64 * 16;
