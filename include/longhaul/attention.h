@@ -94,7 +94,7 @@ struct AttentionArgs {
   bool batch_invariant = false;  ///< decode: split the keys by length alone, so that a request's bits do not depend on
                                  ///< what else is in the batch
   int threads = 0;               ///< 0: LONGHAUL_THREADS, or all cores. Never changes the bits.
-  void* workspace = nullptr;     ///< at least attention_workspace_bytes(), aligned to 64 bytes
+  void* workspace = nullptr;     ///< at least attention_workspace_bytes(), aligned to 64 bytes (CUDA: 256)
   size_t workspace_bytes = 0;
   void* stream = nullptr;  ///< CUDA tensors only
 };

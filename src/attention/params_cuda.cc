@@ -57,6 +57,8 @@ void check_alignment(const TensorView& view, const char* name) {
     fail("{} is at address {}, but on a CUDA device it must be aligned to {} bytes", name, view.data, kAlignment);
   for (int i = 0; i + 1 < view.rank; ++i) {
     if (view.shape[i] <= 1) continue;
+    if (view.stride[i] == 0)
+      fail<Unsupported>("{} has stride 0 in dimension {}, but on a CUDA device its elements must lie apart", name, i);
     if (view.stride[i] * size % kAlignment != 0)
       fail("{} has stride {} in dimension {}, but on a CUDA device it must be a multiple of {} elements ({} bytes)",
            name, view.stride[i], i, kAlignment / size, kAlignment);

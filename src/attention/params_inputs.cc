@@ -99,8 +99,9 @@ const int32_t* read_cumulative(const TensorView& view, const char* name, int64_t
     fail("{} has {} entries, but cu_seqlens_q has {}", name, view.shape[0], entries);
   check_contiguous(view, name);
   const auto* data = static_cast<const int32_t*>(view.data);
-  if (view.device == Device::cuda) return data;
   const int64_t last = view.shape[0] - 1;
+  if (last == 0 && total != 0) fail("{} has one entry, which leaves out the {} tokens of {}", name, total, of);
+  if (view.device == Device::cuda) return data;
   if (data[0] != 0) fail("{}[0] is {}, but it must be 0", name, data[0]);
   for (int64_t i = 0; i < last; ++i)
     if (data[i + 1] < data[i])

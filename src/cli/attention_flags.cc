@@ -165,6 +165,7 @@ Json lambda_json(const AttentionArgs& args) {
     case Lambda::Kind::scalar:
       return shortest(args.lambda.value);
     case Lambda::Kind::per_head: {
+      if (args.lambda.values.size() == 0) return "none";  // no request
       const auto* values = static_cast<const float*>(args.lambda.values.data);
       const auto [low, high] = std::minmax_element(values, values + args.lambda.values.size());
       if (*low == *high) return shortest(*low);

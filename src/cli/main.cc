@@ -108,8 +108,8 @@ CLI::Validator number_from(double low, double high) {
       [low, high](const std::string& text) -> std::string {
         double value = 0;
         if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return high < 1e30 ? fmt::format("{} is not a number from {} to {}", text, low, high)
-                           : fmt::format("{} is not a number from {} up", text, low);
+        return high < 1e30 || value > high ? fmt::format("{} is not a number from {} to {}", text, low, high)
+                                           : fmt::format("{} is not a number from {} up", text, low);
       },
       "", "number");
 }

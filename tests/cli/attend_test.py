@@ -1,6 +1,7 @@
 """longhaul attend on small tensors: results against plain Python, every flag, every kind of bad file."""
 
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -222,6 +223,13 @@ class Inputs(AttendTest):
         _, _, text = self.attend(self.path("in.safetensors"))
         self.assertIn("is that of its layers, not of 'query', so it is not used", text)
 
+    def test_a_batch_of_no_requests_with_every_form_of_threshold(self):
+        empty = {name: ("BF16", [0, 2, 64], []) for name in ("query", "key", "value")}
+        source = self.write({**empty, "cu_seqlens_q": ("I32", [1], [0]), "cu_seqlens_kv": ("I32", [1], [0])})
+        for options in ((), ("--lambda", "0.1"), ("--scale-factor", "5")):
+            _, out, _ = self.attend(source, *options)
+            self.assertEqual(out["output"][1], [0, 2, 64])
+
     def test_a_scale_factor_is_divided_by_the_context_length(self):
         source = self.write(qkv(160, query_scale=4.0))
         _, factor, _ = self.attend(source, "--scale-factor", "8", out="a.safetensors")
@@ -317,6 +325,15 @@ class BadFiles(AttendTest):
         source = self.write(qkv(8))
         self.fails(1, "--out", "attend", "--qkv", source, "--out", self.path("no/such/out.safetensors"))
         self.fails(1, "--out", "attend", "--qkv", source, "--out", self.folder)
+
+    def test_a_file_size_limit_leaves_nothing_behind(self):
+        source = self.write(qkv(160))
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+        out = self.path("o.safetensors")
+        self.fails(1, "o.safetensors", "attend", "--qkv", source, "--out", out, preexec_fn=limit)
 
     def test_decode_with_too_many_query_tokens(self):
         self.write(qkv(17))

@@ -166,7 +166,8 @@ class Report(ProgramTest):
 
     def test_bad_folders_and_files(self):
         self.fails(1, "nowhere", "report", self.path("nowhere"))
-        for content in ("{", "[]", "{}", '{"rows": 3}', '{"rows": [{"value": 1}]}'):
+        deep = '{"rows": ' + "[" * 200000 + "]" * 200000 + "}"
+        for content in ("{", "[]", "{}", '{"rows": 3}', '{"rows": [{"value": 1}]}', deep):
             self.write("results/bad.json", content)
             self.fails(1, "bad.json", "report", self.path("results"))
         os.remove(self.path("results/bad.json"))

@@ -101,6 +101,15 @@ void sm90_attention(const AttentionParams& checked) {
                                    {"key", p.k},
                                    {"value", p.v},
                                    {"output", p.out},
+                                   {"lse", p.lse},
+                                   {"cu_seqlens_q", p.cu_q},
+                                   {"cu_seqlens_kv", p.cu_kv},
+                                   {"page_table", p.page_table},
+                                   {"kv_lengths", p.kv_lengths},
+                                   {"sinks", p.sinks},
+                                   {"lambda.values", p.lambdas},
+                                   {"counters", p.counters},
+                                   {"skip_mask", p.skip_mask},
                                    {"workspace", p.workspace}})
     check_pointer(data, name, device);
   report_sm90_status();

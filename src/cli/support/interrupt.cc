@@ -32,8 +32,11 @@ void on_signal(int signal) {
 
 void install_signal_handlers() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit then is an error of the write, and the temporary file goes
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action{};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;  // nohup
+    action = {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);

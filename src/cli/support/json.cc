@@ -25,7 +25,13 @@ void write_json(const std::string& path, const Json& json) {
 Json read_json(const std::string& path) {
   constexpr size_t kMaxJson = 64 << 20;
   try {
-    return Json::parse(read_text_file(path, kMaxJson));
+    // Freeing or printing a tree takes stack for every level.
+    const auto shallow = [&path](int depth, Json::parse_event_t, Json&) {
+      constexpr int kMaxDepth = 64;
+      if (depth > kMaxDepth) throw InvalidArgument(fmt::format("'{}' nests deeper than {} levels", path, kMaxDepth));
+      return true;
+    };
+    return Json::parse(read_text_file(path, kMaxJson), shallow);
   } catch (const nlohmann::json::exception&) {
     throw InvalidArgument(fmt::format("'{}' is not JSON", path));
   }

@@ -53,7 +53,7 @@ struct PrefillConfig {
     ptx::Mbarrier draw_full[2], draw_empty[2];  ///< draw_empty: of the first block of a cluster, which draws for all
     int draws[2];
     WorkItem items[2];
-    uint8_t votes[kConsumers][4];                                    ///< blocks that each warp would skip
+    alignas(4) uint8_t votes[kConsumers][4];                         ///< blocks that each warp would skip
     uint32_t visible_tiles[kConsumers], skipped_blocks[kConsumers];  ///< counts of an item's tiles without a mask
   };
   static constexpr size_t kSharedBytes = sizeof(Shared);

@@ -243,13 +243,16 @@ struct Consumer {
     float s[kScores], factor[2], shift[2];
     const float log2_lambda_raw = Config::kSkip ? log2_lambda(p, w) * p.raw_per_log2 : 0;
     const bool voting = Config::kSkip && __any_sync(0xffffffff, log2_lambda_raw > -INFINITY);
-    const GroupView view(p, w, group);
-    const int full_begin = uniform(view.full_begin), full_end = uniform(view.full_end);
+    const FullView view(p, w, group);
+    const int full_begin = uniform(view.begin), full_end = uniform(view.end);
     int first_key = uniform(w.newest_tile) * Config::kTileKeys;
     const auto masked = [&](int key) { return key < full_begin || key + Config::kTileKeys > full_end; };
 
     wait(shared.query_full, items & 1);
-    if (count == 0) return arrive(shared.query_empty);
+    if (count == 0) {
+      ptx::named_barrier_sync(kVoteBarrier + group, 128);  // all four warps have seen the query: it may be replaced
+      return arrive(shared.query_empty);
+    }
     wait(shared.key_full[stage(tiles)], parity(tiles));
     ptx::pin(s);
     ptx::wgmma_fence();
@@ -304,7 +307,7 @@ struct Consumer {
     }
     arrive(shared.query_empty);
 
-    wait(shared.value_full[stage(tiles)], parity(tiles));
+    if (!Config::kSkip || keep != 0) wait(shared.value_full[stage(tiles)], parity(tiles));
     ptx::pin(o);
     ptx::pin(probabilities);
     ptx::wgmma_fence();
@@ -332,7 +335,9 @@ struct Consumer {
     ptx::pin(o);
     ptx::pin(probabilities);
     // A dropped tile's values were not waited for; by now they are here, and only then may the stage be filled anew.
-    if (Config::kSkip && keep == 0) wait(shared.value_full[stage(tile)], parity(tile));
+    // Only the warp that gives it back waits: another one might come so late that the stage is full a second time, and
+    // wait for a third. It cannot run ahead either, since the warps meet before any of them needs the stage again.
+    if (Config::kSkip && keep == 0 && warp == 0) wait(shared.value_full[stage(tile)], parity(tile));
     release(shared.value_empty[stage(tile)]);
     rescale(factor);
   }

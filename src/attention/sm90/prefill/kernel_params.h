@@ -10,9 +10,9 @@
 
 namespace longhaul::sm90 {
 
-/// Where the work list lies; written by the prepare kernel, so that lengths may change under a CUDA graph.
+/// Work counter and its end; written by the prepare kernel, so that lengths may change under a CUDA graph.
 struct PlanHeader {
-  int32_t next_item;    ///< work counter: blocks draw items from it
+  int32_t next_item;    ///< clusters draw items from it; an item is a tile of p.ranks heads
   int32_t total_items;  ///< 0 where the lengths are malformed
 };
 
@@ -58,7 +58,7 @@ struct PrefillKernelParams {
   uint8_t* skip_mask;
   int64_t mask_groups, mask_blocks;
 
-  uint32_t* status;  // bits of Sm90Status, in host memory
+  uint32_t* status;  // a byte for each Sm90Status, in host memory
   PlanHeader* header;
   RequestPlan* plan;    // [batch]
   int32_t* group_base;  // [batch]: first group of the request in the skip mask

@@ -12,7 +12,6 @@
 #include "attention/sm90/prefill/tile.h"
 #include "attention/sm90/status.h"
 #include "core/cuda/check.h"
-#include "core/cuda/devices.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -105,7 +104,9 @@ void sm90_prefill(const AttentionParams& a) {
   const auto stream = static_cast<cudaStream_t>(a.stream);
   launch_prepare(p, stream);
   check_cuda(cudaGetLastError(), "the launch of the kernel that lays out prefill");
-  const int multiprocessors = cuda_devices().devices[static_cast<size_t>(current_cuda_device())].multiprocessors;
+  int multiprocessors = 0;
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, current_cuda_device()),
+             "cudaDeviceGetAttribute");
   check_cuda(launch(p, multiprocessors, stream), "the launch of the prefill kernel");
 }
 

@@ -14,8 +14,8 @@ inline constexpr Geometry kSm90Prefill{.tile_keys = sm90::kSm90TileKeys, .block_
 /// Device memory for the work list.
 size_t sm90_prefill_workspace_bytes(const AttentionParams& p);
 
-/// Enqueues the call on p.stream; may be captured in a CUDA graph. Throws Unsupported where the tensors cannot be
-/// described to the copy engine, System where a CUDA call fails.
+/// Enqueues the call on p.stream; may be captured in a CUDA graph. Throws Unsupported where no kernel is
+/// built for the call, System where a CUDA call fails.
 void sm90_prefill(const AttentionParams& p);
 
 }  // namespace longhaul

@@ -34,28 +34,15 @@ __device__ __forceinline__ int end_key(const PrefillKernelParams& p, const WorkI
   return p.causal ? min(position + 1, w.kv_length) : w.kv_length;
 }
 
-/// What a voting group of 64 rows sees of an item's key tiles.
-struct GroupView {
-  int first_step, end_step;  ///< steps (tiles from the newest) that some row sees
-  int full_begin, full_end;  ///< keys that all 64 rows see
+/// Keys [begin, end) that all 64 rows of a voting group see; empty where a row lies outside the request.
+struct FullView {
+  int begin = 0, end = 0;
 
-  __device__ GroupView(const PrefillKernelParams& p, const WorkItem& w, int group) {
+  __device__ FullView(const PrefillKernelParams& p, const WorkItem& w, int group) {
     const int first = w.position + group * 64;
-    const int row_begin = max(first, w.first_position), row_end = min(first + 64, w.kv_length);
-    first_step = end_step = 0;
-    full_begin = full_end = 0;
-    if (row_begin >= row_end) return;
-    if (row_end - row_begin == 64) {
-      full_begin = oldest_key(p, first + 63);
-      full_end = end_key(p, w, first);
-    }
-    const int end = end_key(p, w, row_end - 1);
-    if (end <= 0) return;
-    first_step = w.newest_tile - (end - 1) / kSm90TileKeys;
-    end_step = w.newest_tile - oldest_key(p, row_begin) / kSm90TileKeys + 1;
-  }
-  __device__ bool sees_all(int first_key) const {
-    return first_key >= full_begin && first_key + kSm90TileKeys <= full_end;
+    if (first < w.first_position || first + 64 > w.kv_length) return;
+    begin = oldest_key(p, first + 63);
+    end = end_key(p, w, first);
   }
 };
 

@@ -36,7 +36,7 @@ CUtensorMap encode(const Layout& t, DType dtype, int rows) {
   constexpr int64_t kBytes = 2;
   // A dimension of one element may have any stride; the copy engine wants a multiple of 16 bytes.
   const auto stride = [&](int64_t extent, int64_t elements) {
-    return static_cast<cuuint64_t>(extent <= 1 || elements == 0 ? t.d * kBytes : elements * kBytes);
+    return static_cast<cuuint64_t>(extent <= 1 ? t.d * kBytes : elements * kBytes);
   };
   const auto extent = [](int64_t n) { return static_cast<cuuint64_t>(n < 1 ? 1 : n); };
   const cuuint64_t sizes[] = {extent(t.d), extent(t.tokens), extent(t.heads), extent(t.pages)};

@@ -14,10 +14,10 @@ __device__ inline float log2_lambda(const PrefillKernelParams& p, const WorkItem
   return lambda > 0 ? log2f(lambda) : -INFINITY;
 }
 
-/// A block is dropped by row r if its largest raw score lies below this.
-/// m: maximum of the row, this tile included; kept: sum of the row's kept exponentials relative to m, for rule sum.
-__device__ __forceinline__ float drop_below(float m, float log2_lambda_raw) {
-  return m < INFINITY ? m + log2_lambda_raw : -INFINITY;
+/// A row would drop a block whose largest raw score lies below this. A reference (what the rule compares with, raw
+/// units) of NaN or +inf drops nothing.
+__device__ __forceinline__ float drop_below(float reference, float log2_lambda_raw) {
+  return reference < INFINITY ? reference + log2_lambda_raw : -INFINITY;
 }
 
 /// Blocks that every row of the warp drops (uniform). Blocks of `keep` stay. In a tile with a mask (`masked`) a row
