@@ -170,6 +170,7 @@ void check_options(const AttendOptions& options) {
 
 int run_attend(const Invocation& invocation, AttendOptions options) {
   check_options(options);
+  check_distinct({{"--qkv", options.qkv}}, {{"--out", options.out}, {"--json", invocation.json}});
   check_writable("--out", options.out);
   options.input.query_heads_first = options.query_layout == "hnd";
   options.input.kv_heads_first = options.kv_layout == "hnd";

@@ -139,6 +139,13 @@ int run_calibrate(const Invocation& invocation, const CalibrateOptions& options)
   for (const auto& [name, path] : {std::pair{"--out", options.out}, std::pair{"--trtllm", options.trtllm},
                                    std::pair{"--checkpoint", options.checkpoint}})
     check_writable(name, path);
+  std::vector<NamedPath> inputs;
+  for (const std::string& file : options.files) inputs.emplace_back("--qkv", file);
+  for (const std::string& file : options.held_out) inputs.emplace_back("--held-out", file);
+  check_distinct(inputs, {{"--out", options.out},
+                          {"--trtllm", options.trtllm},
+                          {"--checkpoint", options.checkpoint},
+                          {"--json", invocation.json}});
   const Captures fit = open_captures(options.files), held_out = open_captures(options.held_out);
   for (const Captures* captures : {&fit, &held_out})
     for (const auto& capture : *captures) say_unused_lambda(*capture);

@@ -1,6 +1,7 @@
 """longhaul attend on small tensors: results against plain Python, every flag, every kind of bad file."""
 
 import os
+import pathlib
 import resource
 import signal
 import struct
@@ -325,6 +326,20 @@ class BadFiles(AttendTest):
         source = self.write(qkv(8))
         self.fails(1, "--out", "attend", "--qkv", source, "--out", self.path("no/such/out.safetensors"))
         self.fails(1, "--out", "attend", "--qkv", source, "--out", self.folder)
+
+    def test_an_output_over_an_input_or_another_output(self):
+        source = self.write(qkv(8))
+        os.symlink(source, self.path("link.safetensors"))
+        out = self.path("o.safetensors")
+        for options in (
+            ("--out", source),
+            ("--out", self.path("link.safetensors")),
+            ("--out", out, "--json", source),
+            ("--out", out, "--json", os.path.join(self.folder, ".", "o.safetensors")),
+        ):
+            before = pathlib.Path(source).read_bytes()
+            self.fails(1, "a file of its own", "attend", "--qkv", source, *options)
+            self.assertEqual(pathlib.Path(source).read_bytes(), before)
 
     def test_a_file_size_limit_leaves_nothing_behind(self):
         source = self.write(qkv(160))

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 
 #include "io/atomic_file.h"
 #include "longhaul/error.h"
@@ -62,6 +64,25 @@ void check_writable(const std::string& option, const std::string& path) {
     const AtomicFile probe(path);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+void check_distinct(const std::vector<NamedPath>& inputs, const std::vector<NamedPath>& outputs) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+    std::error_code error;  // a path that cannot be resolved is refused by whoever opens it
+    if (std::filesystem::equivalent(a, b, error)) return true;
+    const auto first = std::filesystem::weakly_canonical(a, error),
+               second = std::filesystem::weakly_canonical(b, error);
+    return !error && first == second;
+  };
+  std::vector<NamedPath> others = inputs;
+  for (const NamedPath& output : outputs) {
+    for (const NamedPath& other : others)
+      if (same(output.second, other.second))
+        throw InvalidArgument(fmt::format("{} is '{}', which is the file of {}, but an output needs a file of its own",
+                                          output.first, output.second, other.first));
+    others.push_back(output);
   }
 }
 

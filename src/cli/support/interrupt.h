@@ -3,6 +3,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace longhaul::cli {
 
@@ -25,5 +27,12 @@ void write_file(const std::string& path, std::string_view text);
 /// Throws an Error that names `option` unless a file can be created at `path`: asked before the work, not after it.
 /// Nothing where path is empty or "-".
 void check_writable(const std::string& option, const std::string& path);
+
+/// An option and the file it names.
+using NamedPath = std::pair<std::string, std::string>;
+
+/// Throws InvalidArgument naming both options where an output is the same file as an input or another output, also
+/// through a link: the later one would replace the other. Nothing for paths that are empty or "-".
+void check_distinct(const std::vector<NamedPath>& inputs, const std::vector<NamedPath>& outputs);
 
 }  // namespace longhaul::cli
