@@ -9,16 +9,28 @@
 
 namespace longhaul::sm90 {
 
-/// One piece of work: 128 query positions of one head and the key tiles they see, newest first.
+/// One piece of work: 192 query positions of one head and the key tiles they see, newest first.
 struct WorkItem {
   int32_t head;  ///< -1: no more work
   int32_t request;
-  int32_t position;        ///< absolute position of the tile's first row, a multiple of 128
+  int32_t position;        ///< absolute position of the tile's first row, a multiple of 192
   int32_t first_position;  ///< of the request's first query
   int32_t kv_length;
   int32_t q_token;   ///< token of position 0
   int32_t kv_token;  ///< ragged: token of key 0
   int32_t newest_tile, tiles;
+};
+
+/// Where the next tile lies in the ring, and the parity of the phase in which it gets there.
+template <int stages>
+struct RingPlace {
+  uint32_t stage = 0, parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
 };
 
 template <class Element_, int kHeadSize_, bool kSkip_>
@@ -27,16 +39,18 @@ struct PrefillConfig {
   static constexpr int kHeadSize = kHeadSize_;
   static constexpr bool kSkip = kSkip_;
 
-  static constexpr int kTileKeys = kSm90TileKeys, kBlockKeys = 16, kGroupRows = 64;
+  static constexpr int kTileKeys = kSm90TileKeys, kBlockKeys = 16;
+  static constexpr int kGroupRows = kSm90GroupRows;  ///< a voting group: the rows of a warpgroup
   static constexpr int kBlocks = kTileKeys / kBlockKeys;
-  static constexpr int kConsumers = 2;  ///< warpgroups that compute, a voting group each
+  static constexpr int kConsumers = 3;  ///< warpgroups that compute
   static constexpr int kTileRows = kConsumers * kGroupRows;
   static_assert(kTileRows == kSm90TileRows);
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kStages = 2;  ///< of key and value tiles
+  static constexpr int kStages = 5;   ///< tiles in flight: keys and values in turn, in one ring
+  static constexpr int kReports = 4;  ///< tiles of a group whose reports may wait
 
-  // 168 registers a thread at launch; the producer needs few, so that two consumers get 232.
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  // 128 registers a thread at launch; the producer needs few, so that three consumers get 160.
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;
 
   static constexpr int kPanels = kHeadSize / 64;  ///< 64 columns of 2 bytes are one 128-byte swizzle row
   static constexpr int kQueryPanelBytes = kTileRows * 128, kKeyPanelBytes = kTileKeys * 128;
@@ -44,22 +58,21 @@ struct PrefillConfig {
 
   struct Shared {
     alignas(1024) uint8_t query[kQueryBytes];
-    alignas(1024) uint8_t key[kStages][kTileBytes];
-    alignas(1024) uint8_t value[kStages][kTileBytes];
+    alignas(1024) uint8_t tiles[kStages][kTileBytes];
     ptx::Mbarrier query_full, query_empty;
-    ptx::Mbarrier key_full[kStages], key_empty[kStages];
-    ptx::Mbarrier value_full[kStages], value_empty[kStages];
+    ptx::Mbarrier tile_full[kStages], tile_empty[kStages];
     ptx::Mbarrier item_full[2], item_empty[2];
     ptx::Mbarrier draw_full[2], draw_empty[2];  ///< draw_empty: of the first block of a cluster, which draws for all
     int draws[2];
     WorkItem items[2];
-    alignas(4) uint8_t votes[kConsumers][4];                         ///< blocks that each warp would skip
-    uint32_t visible_tiles[kConsumers], skipped_blocks[kConsumers];  ///< counts of an item's tiles without a mask
+    ptx::Mbarrier report_full[kConsumers][kReports], report_empty[kConsumers][kReports];
+    uint8_t reports[kConsumers][kReports];    ///< kept blocks of a tile
+    alignas(4) uint8_t votes[kConsumers][4];  ///< blocks of a tile that each warp would keep
   };
   static constexpr size_t kSharedBytes = sizeof(Shared);
 };
 
-/// Named barriers; 0 belongs to __syncthreads().
-enum BarrierId : int { kTurnBarrier = 1, kVoteBarrier = 3 };
+/// Named barriers of the warpgroups; 0 belongs to __syncthreads().
+enum BarrierId : int { kConsumerBarrier = 1 };  // and the next ones: one a warpgroup
 
 }  // namespace longhaul::sm90

@@ -1,5 +1,5 @@
-// A warpgroup that computes 64 rows: scores of one tile, P.V of the tile before, softmax, overlapped with the other
-// warpgroup, which takes turns at the tensor cores.
+// A warpgroup that computes 64 rows, tile by tile: scores, softmax, P.V, one after the other. What it leaves idle the
+// two other warpgroups use: while one is in its softmax, the tensor cores work for them.
 //
 // Values that steer control flow or address shared memory go through a warp reduction once (uniform()): ptxas then
 // keeps them in uniform registers. Without it each wgmma waits for its descriptor to be moved there, and a branch
@@ -18,48 +18,61 @@
 namespace longhaul::sm90 {
 
 __device__ __forceinline__ int uniform(int x) { return __reduce_max_sync(0xffffffff, x); }
-__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __reduce_or_sync(0xffffffff, x); }
+__device__ __forceinline__ GroupTiles uniform(const GroupTiles& x) {
+  return {uniform(x.newer),     uniform(x.count), uniform(x.first_key),
+          uniform(x.kv_length), uniform(x.begin), uniform(x.end)};
+}
+__device__ __forceinline__ FullView uniform(const FullView& x) { return {uniform(x.begin), uniform(x.end)}; }
 
 template <class Config>
 struct Consumer {
   static constexpr int kScores = Config::kTileKeys / 2, kOutputs = Config::kHeadSize / 2;
-  static constexpr int kHalf = Config::kBlocks / 2;
-  static constexpr uint32_t kAll = (1U << Config::kBlocks) - 1;
+  static constexpr int kBlocks = Config::kBlocks, kHalf = kBlocks / 2;
+  static constexpr uint32_t kAll = (1U << kBlocks) - 1;
+  using Place = RingPlace<Config::kStages>;
   using Element = typename Config::Element;
-  using ScoreProduct = ptx::Wgmma<Element, Config::kTileKeys>;
   using ValueProduct = ptx::Wgmma<Element, Config::kHeadSize>;
 
   typename Config::Shared& shared;
   const PrefillKernelParams& p;
   const int group, warp, lane;    // warpgroup in the block, warp in it
   uint32_t items = 0, tiles = 0;  // finished so far
+  Place place{};                  // of the next tile of keys or values
 
   // Of the item in work.
   float o[kOutputs];
-  uint32_t probabilities[kScores / 2];
   RowState row;
+  float log2_lambda_raw;  // the threshold, in raw units; -inf: none
+  float below[2];         // a row drops blocks whose maximum lies below
 
   __device__ Consumer(typename Config::Shared& s, const PrefillKernelParams& params, int thread)
-      : shared(s), p(params), group(uniform(thread / 128)), warp(thread % 128 / 32), lane(thread % 32) {}
+      : shared(s), p(params), group(uniform(thread / 128)), warp(uniform(thread % 128 / 32)), lane(thread % 32) {}
 
   __device__ __forceinline__ int first_row(const WorkItem& w) const {
     return w.position + group * 64 + 16 * warp + lane / 4;
   }
   __device__ __forceinline__ int pair() const { return 2 * (lane % 4); }
-  __device__ __forceinline__ void arrive(ptx::Mbarrier& barrier) {
-    if (lane == 0 && warp == 0) ptx::mbarrier_arrive(&barrier);
+  __device__ __forceinline__ void wait(ptx::Mbarrier& barrier, uint32_t parity) {
+    while (!__any_sync(0xffffffff, ptx::mbarrier_try_wait(&barrier, parity))) {
+    }
   }
-  /// Gives a stage back to the producers of all blocks of the cluster, which fill it together.
-  __device__ __forceinline__ void release(ptx::Mbarrier& barrier) {
-    if (warp == 0 && lane < p.ranks) ptx::mbarrier_arrive_at(&barrier, lane);
+  __device__ __forceinline__ void wait_for_tile(const Place& at) { wait(shared.tile_full[at.stage], at.parity); }
+  /// Gives a stage back to the producers of all blocks of the cluster, which fill it together. The tile must have come:
+  /// an arrival before would count for the one that had the stage before.
+  __device__ __forceinline__ void release_tile(const Place& at) {
+    if (lane < p.ranks) ptx::mbarrier_arrive_at(&shared.tile_empty[at.stage], lane);
   }
-  static __device__ __forceinline__ uint32_t stage(uint32_t tile) { return tile % Config::kStages; }
-  static __device__ __forceinline__ uint32_t parity(uint32_t tile) { return tile / Config::kStages & 1; }
+  __device__ __forceinline__ void release_query() {
+    if (lane == 0) ptx::mbarrier_arrive(&shared.query_empty);
+  }
 
-  /// s = Q K^T of the tile in this stage; the caller waits for it.
-  __device__ __forceinline__ void start_scores(float (&s)[kScores], uint32_t stage) {
-    const uint64_t a = ptx::matrix_descriptor(shared.query + group * 64 * 128, 0);
-    const uint64_t b = ptx::matrix_descriptor(shared.key[stage], 0);
+  /// Starts s = Q K^T; the caller waits for it.
+  __device__ __forceinline__ void start_scores(float (&s)[kScores], const uint8_t* keys) {
+    using ScoreProduct = ptx::Wgmma<Element, Config::kTileKeys>;
+    const uint64_t a = ptx::matrix_descriptor(shared.query + group * Config::kGroupRows * 128, 0);
+    const uint64_t b = ptx::matrix_descriptor(keys, 0);
+    ptx::pin(s);
+    ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Config::kHeadSize / 16; ++k) {
       const uint32_t column = k % 4 * 32;
@@ -69,277 +82,309 @@ struct Consumer {
     ptx::wgmma_commit();
   }
 
+  /// o += P V of block k; its probabilities lie in the first registers of its scores.
+  static __device__ __forceinline__ void multiply_block(float (&o)[kOutputs], const float (&s)[kScores], int k,
+                                                        uint64_t values) {
+    const uint32_t probabilities[4] = {__float_as_uint(s[8 * k]), __float_as_uint(s[8 * k + 1]),
+                                       __float_as_uint(s[8 * k + 2]), __float_as_uint(s[8 * k + 3])};
+    ValueProduct::registers(o, probabilities, ptx::advance(values, k * 16 * 128));
+  }
+
   /// Starts o += P V for the blocks of half `half` in `keep` from block k on, and those already `chosen`. Each set of
-  /// kept blocks has straight code of its own and is one group: products in branches of their own would each be a
-  /// group, and the wait for the scores would wait for them, too.
+  /// kept blocks has straight code of its own: a branch a block would put a fence around each product.
   template <int half, int k, uint32_t chosen>
-  __device__ __forceinline__ void start_half(uint32_t keep, uint64_t b) {
+  __device__ __forceinline__ void start_half(const float (&s)[kScores], uint32_t keep, uint64_t values) {
     if constexpr (k < kHalf) {
       if (keep >> (kHalf * half + k) & 1) {
-        start_half<half, k + 1, chosen | 1U << k>(keep, b);
+        start_half<half, k + 1, chosen | 1U << k>(s, keep, values);
       } else {
-        start_half<half, k + 1, chosen>(keep, b);
+        start_half<half, k + 1, chosen>(s, keep, values);
       }
-    } else {
-      if constexpr (chosen != 0) ptx::wgmma_fence();
+    } else if constexpr (chosen != 0) {
+      ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < kHalf; ++i) {
-        constexpr int kFirst = kHalf * half;
-        if (chosen >> i & 1)
-          ValueProduct::registers(o, probabilities + 4 * (kFirst + i), ptx::advance(b, (kFirst + i) * 16 * 128));
-      }
+      for (int i = 0; i < kHalf; ++i)
+        if (chosen >> i & 1) multiply_block(o, s, kHalf * half + i, values);
       ptx::wgmma_commit();
     }
   }
 
-  /// o += P V of the kept blocks of the tile in this stage, in two groups.
-  __device__ __forceinline__ void start_values(uint32_t keep, uint32_t stage) {
-    const uint64_t b = ptx::matrix_descriptor(shared.value[stage], Config::kKeyPanelBytes);
-    if constexpr (Config::kSkip) {
-      start_half<0, 0, 0>(keep, b);
-      start_half<1, 0, 0>(keep, b);
+  /// Starts o += P V of the blocks in `keep`; the caller waits for it.
+  template <bool perhaps_some>
+  __device__ __forceinline__ void start_values(float (&s)[kScores], uint32_t keep, const uint8_t* tile) {
+    const uint64_t values = ptx::matrix_descriptor(tile, Config::kKeyPanelBytes);
+    ptx::pin(o);
+    ptx::pin(s);
+    if constexpr (perhaps_some) {
+      start_half<0, 0, 0>(s, keep, values);
+      start_half<1, 0, 0>(s, keep, values);
     } else {
-      start_half<0, kHalf, (1 << kHalf) - 1>(keep, b);
-      start_half<1, kHalf, (1 << kHalf) - 1>(keep, b);
-    }
-  }
-
-  /// The same for the last tile, which no softmax overlaps: a branch a block.
-  __device__ __forceinline__ void start_last_values(uint32_t keep, uint32_t stage) {
-    const uint64_t b = ptx::matrix_descriptor(shared.value[stage], Config::kKeyPanelBytes);
+      ptx::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < Config::kBlocks; ++k)
-      if (!Config::kSkip || keep >> k & 1)
-        ValueProduct::registers(o, probabilities + 4 * k, ptx::advance(b, k * 16 * 128));
-    ptx::wgmma_commit();
+      for (int k = 0; k < kBlocks; ++k) multiply_block(o, s, k, values);
+      ptx::wgmma_commit();
+    }
   }
 
   /// Zeroes the value rows past the request's end, which hold what the cache happened to hold: 0 * NaN is NaN.
-  __device__ __forceinline__ void clear_values_past_end(int from, uint32_t stage) {
-    for (int i = warp * 32 + lane; i < (Config::kTileKeys - from) * 8 * Config::kPanels; i += 128) {
+  __device__ __forceinline__ void clear_past_end(uint8_t* values, int from) {
+    const int chunks = (Config::kTileKeys - from) * 8 * Config::kPanels;
+    for (int begin = 0; begin < chunks; begin += 128) {  // the same number of rounds for all lanes: no divergence
+      const int i = begin + warp * 32 + lane;
+      if (i >= chunks) continue;
       const int panel = i % Config::kPanels, chunk = i / Config::kPanels;
-      *reinterpret_cast<uint4*>(shared.value[stage] + panel * Config::kKeyPanelBytes + from * 128 + chunk * 16) =
-          uint4{};
+      *reinterpret_cast<uint4*>(values + panel * Config::kKeyPanelBytes + from * 128 + chunk * 16) = uint4{};
     }
     ptx::fence_async_shared();
-    ptx::named_barrier_sync(kVoteBarrier + group, 128);
+    ptx::named_barrier_sync(kConsumerBarrier + group, 128);
   }
 
-  /// Exponentials of the blocks in `keep` in place, their sums into row.l. `pack`: their probabilities, too.
-  template <bool pack>
-  __device__ __forceinline__ void exponentials(float (&s)[kScores], uint32_t keep, const float (&shift)[2]) {
+  /// Exponentials of the blocks in `keep` (`perhaps_all`: all of them is a case of its own), their sums into row.l,
+  /// their probabilities into the first registers of each block's scores.
+  template <bool perhaps_all, bool perhaps_some>
+  __device__ __forceinline__ void exponentials(float (&s)[kScores], const bool (&keep)[kBlocks]) {
     const float scale_log2 = p.scale_log2;
-    float sums[2][2] = {};
+    const float shift[2] = {finite(row.m[0]) * scale_log2, finite(row.m[1]) * scale_log2};
+    float sums[2] = {};
     const auto block = [&](int b) {
 #pragma unroll
       for (int i = 8 * b; i < 8 * b + 8; ++i) {
         const int r = i / 2 % 2;
         s[i] = ptx::exp2_approximate(fmaf(s[i], scale_log2, -shift[r]));
-        sums[r][i % 2] += s[i];
+        sums[r] += s[i];
       }
-      if constexpr (pack) round_block(s, b);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        s[8 * b + i] = __uint_as_float(ptx::pack<Element>(s[8 * b + 2 * i], s[8 * b + 2 * i + 1]));
     };
-    if (keep == kAll) {
+    bool all = true;
+    if constexpr (perhaps_some) {
 #pragma unroll
-      for (int b = 0; b < Config::kBlocks; ++b) block(b);
-    } else {
-      // Two levels, because a branch takes a dozen cycles and most blocks of most tiles are dropped.
+      for (int b = 0; b < kBlocks; ++b) all = all && keep[b];
+    }
+    if (perhaps_all && all) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if ((keep >> (kHalf * half) & ((1 << kHalf) - 1)) == 0) continue;
+      for (int b = 0; b < kBlocks; ++b) block(b);
+    } else if constexpr (perhaps_some) {
 #pragma unroll
-        for (int b = kHalf * half; b < kHalf * half + kHalf; ++b)
-          if (keep >> b & 1) block(b);
-      }
+      for (int b = 0; b < kBlocks; ++b)
+        if (keep[b]) block(b);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) row.l[r] = __fadd_rn(row.l[r], sums[r][0] + sums[r][1]);
-  }
-
-  __device__ __forceinline__ void round_block(const float (&s)[kScores], int b) {
-#pragma unroll
-    for (int i = 4 * b; i < 4 * b + 4; ++i) probabilities[i] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
-  }
-
-  /// Scales o where a maximum of the warp grew.
-  __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-    if (!__any_sync(0xffffffff, factor[0] != 1 || factor[1] != 1)) return;
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
+    for (int r = 0; r < 2; ++r) row.l[r] = __fadd_rn(row.l[r], sums[r]);
   }
 
   /// Rule sum: what a block's maximum is compared with is the logarithm of the mass kept so far and of the tile's
   /// maximum.
-  __device__ __forceinline__ void sum_reference(const float (&tile_max)[2], const float (&shift)[2],
-                                                float (&reference)[2]) {
+  __device__ __forceinline__ void sum_reference(const float (&tile_max)[2], float (&reference)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float mass = quad_sum(row.l[r]) + ptx::exp2_approximate(tile_max[r] * p.scale_log2 - shift[r]);
-      reference[r] = (shift[r] + ptx::log2_approximate(mass)) * p.raw_per_log2;
+      const float shift = finite(row.m[r]) * p.scale_log2;
+      const float mass = quad_sum(row.l[r]) + ptx::exp2_approximate(tile_max[r] * p.scale_log2 - shift);
+      reference[r] = (shift + ptx::log2_approximate(mass)) * p.raw_per_log2;
     }
   }
 
-  /// Joins a tile's scores into the running maxima. Returns the blocks that the warp would drop (uniform).
-  /// `factor`: what sums so far shrink by; `shift`: what the tile's exponents shrink by.
-  __device__ __forceinline__ uint32_t meet(float (&s)[kScores], const WorkItem& w, int first_key, bool masked,
-                                           bool voting, float log2_lambda_raw, float (&factor)[2], float (&shift)[2]) {
-    const float scale_log2 = p.scale_log2;
-    if (p.cap > 0) cap_scores(s, p.cap, p.cap_scale);
-    uint32_t infinite = 0;
-    if (masked) {
-      asm volatile("" ::: "memory");  // or the item's fields are read for every tile
-      const RowView visible(p, w, first_row(w));
-      infinite = mask_scores(s, visible, first_key, pair());
-    }
-    float block_max[Config::kBlocks][2], tile_max[2];
-#pragma unroll
-    for (int b = 0; b < Config::kBlocks; ++b)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        block_max[b][r] = ptx::max_or_nan(ptx::max_or_nan(s[8 * b + 2 * r], s[8 * b + 2 * r + 1]),
-                                          ptx::max_or_nan(s[8 * b + 4 + 2 * r], s[8 * b + 5 + 2 * r]));
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      tile_max[r] = block_max[0][r];
-#pragma unroll
-      for (int b = 1; b < Config::kBlocks; ++b) tile_max[r] = ptx::max_or_nan(tile_max[r], block_max[b][r]);
-    }
-    quad_max(tile_max);
+  /// The factor of a row's exponents: no exponent grows where nothing was seen.
+  static __device__ __forceinline__ float finite(float m) { return m == -INFINITY ? 0 : m; }
+
+  /// Raises the running maxima, and scales what was summed under the old ones.
+  template <bool voting>
+  __device__ __forceinline__ void raise_maxima(const float (&tile_max)[2]) {
+    float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float m = ptx::max_or_nan(row.m[r], tile_max[r]);
-      const float finite_m = m == -INFINITY ? 0 : m;
-      factor[r] = ptx::exp2_approximate((row.m[r] - finite_m) * scale_log2);
-      shift[r] = finite_m * scale_log2;
+      factor[r] = ptx::exp2_approximate((row.m[r] - finite(m)) * p.scale_log2);
       row.m[r] = m;
-      row.l[r] = __fmul_rn(row.l[r], factor[r]);  // not fused with the sum below: dense and skipping kernels must agree
+      row.l[r] = __fmul_rn(row.l[r], factor[r]);  // not fused with a sum: dense and skipping kernels must agree
+      if (voting) below[r] = drop_below(m, log2_lambda_raw);
     }
-    if (!Config::kSkip || !voting) return 0;
-    float reference[2] = {row.m[0], row.m[1]};
-    if (p.rule == SkipRule::sum) sum_reference(tile_max, shift, reference);
-    const float below[2] = {drop_below(reference[0], log2_lambda_raw), drop_below(reference[1], log2_lambda_raw)};
-    return masked ? warp_vote<true>(block_max, below, infinite) : warp_vote<false>(block_max, below, 0);
-  }
-
-  __device__ __forceinline__ void take_turn() { ptx::named_barrier_sync(kTurnBarrier + group, 256); }
-  __device__ __forceinline__ void give_turn() {
-    ptx::named_barrier_arrive(kTurnBarrier + (group + 1) % Config::kConsumers, 256);
-  }
-
-  __device__ __forceinline__ void wait(ptx::Mbarrier& barrier, uint32_t parity) {
-    while (!__any_sync(0xffffffff, ptx::mbarrier_try_wait(&barrier, parity))) {
-    }
-  }
-
-  __device__ __forceinline__ void report(const WorkItem& w, int first_key, bool masked, uint32_t keep) {
-    if (Config::kSkip && (p.counters != nullptr || p.skip_mask != nullptr))
-      report_tile(shared.visible_tiles[group], shared.skipped_blocks[group], p, w, group, 32 * warp + lane, first_key,
-                  masked, keep);
-  }
-
-  /// All tiles of an item. Tile i is scored while the values of tile i - 1 are multiplied.
-  __device__ __forceinline__ void compute(const WorkItem& w) {
-    const int count = uniform(w.tiles);
-    float s[kScores], factor[2], shift[2];
-    const float log2_lambda_raw = Config::kSkip ? log2_lambda(p, w) * p.raw_per_log2 : 0;
-    const bool voting = Config::kSkip && __any_sync(0xffffffff, log2_lambda_raw > -INFINITY);
-    const FullView view(p, w, group);
-    const int full_begin = uniform(view.begin), full_end = uniform(view.end);
-    int first_key = uniform(w.newest_tile) * Config::kTileKeys;
-    const auto masked = [&](int key) { return key < full_begin || key + Config::kTileKeys > full_end; };
-
-    wait(shared.query_full, items & 1);
-    if (count == 0) {
-      ptx::named_barrier_sync(kVoteBarrier + group, 128);  // all four warps have seen the query: it may be replaced
-      return arrive(shared.query_empty);
-    }
-    wait(shared.key_full[stage(tiles)], parity(tiles));
-    ptx::pin(s);
-    ptx::wgmma_fence();
-    start_scores(s, stage(tiles));
-    ptx::wgmma_wait<0>();
-    ptx::pin(s);
-    release(shared.key_empty[stage(tiles)]);
-    meet(s, w, first_key, masked(first_key), false, log2_lambda_raw, factor, shift);
-    exponentials<true>(s, kAll, shift);
-    uint32_t keep = kAll;  // blocks of the tile before
-    if constexpr (Config::kSkip) report(w, first_key, masked(first_key), keep);
-    const int past_end = uniform(w.kv_length) - first_key;
-    if (past_end < Config::kTileKeys) {
-      wait(shared.value_full[stage(tiles)], parity(tiles));
-      clear_values_past_end(past_end, stage(tiles));
-    }
-
-#pragma unroll 1
-    for (int i = 1; i < count; ++i) {
-      const uint32_t newer = tiles, newer_stage = stage(newer), this_stage = stage(newer + 1);
-      ++tiles;
-      wait(shared.key_full[this_stage], parity(tiles));
-      take_turn();
-      first_key -= Config::kTileKeys;
-      ptx::pin(s);
-      ptx::pin(o);
-      ptx::pin(probabilities);
-      ptx::wgmma_fence();
-      start_scores(s, this_stage);
-      if (!Config::kSkip || keep != 0) wait(shared.value_full[newer_stage], parity(newer));
-      start_values(keep, newer_stage);
-      give_turn();
-      ptx::wgmma_wait<2>();
-      ptx::pin(s);
-      release(shared.key_empty[this_stage]);
-      const uint32_t drop = meet(s, w, first_key, masked(first_key), voting, log2_lambda_raw, factor, shift);
-      if (voting) put_vote(drop);
-      if (!Config::kSkip || drop == 0) {
-        exponentials<false>(s, kAll, shift);
-        // ptxas hoists the wait to the start of its basic block, before the softmax that should overlap P.V. A branch
-        // that depends on every exponential, never taken, starts a new block.
-        if (__any_sync(0xffffffff, row.l[0] + row.l[1] < 0)) __trap();
-        finish_values(keep, newer, factor);
 #pragma unroll
-        for (int b = 0; b < Config::kBlocks; ++b) round_block(s, b);
-      } else {
-        finish_values(keep, newer, factor);
-        exponentials<true>(s, ~drop & kAll, shift);
-      }
-      if (voting) keep = settle(s, drop, shift);
-      if constexpr (Config::kSkip) report(w, first_key, masked(first_key), keep);
-    }
-    arrive(shared.query_empty);
+    for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
+  }
 
-    if (!Config::kSkip || keep != 0) wait(shared.value_full[stage(tiles)], parity(tiles));
-    ptx::pin(o);
-    ptx::pin(probabilities);
-    ptx::wgmma_fence();
-    start_last_values(keep, stage(tiles));
-    finish_values(keep, tiles, {1, 1});
+  /// Caps and masks the scores of keys from first_key on. Returns the blocks (bits) that must be kept.
+  template <int n>
+  __device__ __forceinline__ uint32_t prepare_scores(float (&s)[n], const WorkItem& w, int first_key, bool masked) {
+    if (p.cap > 0) cap_scores(s, p.cap, p.cap_scale);
+    if (!masked) return 0;
+    asm volatile("" ::: "memory");  // or the item's fields are read for every tile
+    const RowView visible(p, w, first_row(w));
+    return mask_scores(s, visible, first_key, pair());
+  }
+
+  __device__ __forceinline__ bool raises_maximum(const float (&tile_max)[2]) const {
+    return __any_sync(0xffffffff, !(tile_max[0] <= row.m[0]) || !(tile_max[1] <= row.m[1]));
+  }
+
+  /// Joins scores into the running maxima.
+  __device__ __forceinline__ void meet(const float (&s)[kScores]) {
+    float maxima[2];
+    bool unused[kBlocks];
+    scan_scores<false>(s, below, maxima, unused);
+    if (!raises_maximum(maxima)) return;
+    quad_max(maxima);
+    raise_maxima<false>(maxima);
+  }
+
+  /// The same, and the blocks that both rows of the thread would drop.
+  __device__ __forceinline__ void meet_and_vote(const float (&s)[kScores], bool (&drop)[kBlocks]) {
+    float maxima[2];
+    scan_scores<true>(s, below, maxima, drop);
+    // Most scores raise no maximum of the warp's 16 rows: one scan is all, without shuffles.
+    if (!raises_maximum(maxima)) return;
+    quad_max(maxima);
+    raise_maxima<true>(maxima);
+    scan_scores<true>(s, below, maxima, drop);
+  }
+
+  /// The same with a mask, with rule sum, and where nobody votes.
+  __device__ __forceinline__ void meet_in_any_case(const float (&s)[kScores], bool masked, bool voting,
+                                                   bool (&drop)[kBlocks]) {
+    float maxima[2];
+    scan_scores<false>(s, below, maxima, drop);
+    quad_max(maxima);
+    raise_maxima<true>(maxima);
+    float reference[2] = {row.m[0], row.m[1]};
+    if (p.rule == SkipRule::sum) sum_reference(maxima, reference);
+    float limit[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      limit[r] = drop_below(reference[r], log2_lambda_raw);
+      // A row that sees no key of a block, whose maximum then is -inf, is not asked.
+      if (masked) limit[r] = fmaxf(limit[r], -FLT_MAX);
+      if (!voting) limit[r] = -INFINITY;
+    }
+    scan_scores<true>(s, limit, maxima, drop);
+  }
+
+  /// Hands the kept blocks of the tile in work to the warp that reports.
+  __device__ __forceinline__ void report(uint32_t keep) {
+    if (!reporting<Config>(p) || warp != 0) return;
+    const uint32_t slot = tiles % Config::kReports;
+    wait(shared.report_empty[group][slot], (tiles / Config::kReports & 1) ^ 1);
+    if (lane == 0) {
+      shared.reports[group][slot] = static_cast<uint8_t>(keep);
+      ptx::mbarrier_arrive(&shared.report_full[group][slot]);
+    }
+  }
+
+  /// Gives the values of a tile back and reports it: late, while the next scores are under way. A dropped tile's
+  /// values were not waited for before.
+  __device__ __forceinline__ void finish_tile(const Place& values, uint32_t keep) {
+    wait_for_tile(values);
+    release_tile(values);
+    report(keep);
     ++tiles;
   }
 
-  __device__ __forceinline__ void put_vote(uint32_t drop) {
-    if (lane == 0) shared.votes[group][warp] = static_cast<uint8_t>(drop);
+  /// Tiles of the item that no row of this warpgroup sees.
+  __device__ __forceinline__ void pass_tiles(int count) {
+    for (int i = 0; i < count; ++i) {
+      wait_for_tile(place);
+      release_tile(place);
+      place.advance();
+      finish_tile(place, kAll);
+      place.advance();
+    }
   }
 
-  /// Joins the votes of the four warps. Blocks that this warp would have dropped but
-  /// another keeps get their exponentials now. Returns the blocks to keep.
-  __device__ __forceinline__ uint32_t settle(float (&s)[kScores], uint32_t drop, const float (&shift)[2]) {
-    ptx::named_barrier_sync(kVoteBarrier + group, 128);
+  /// The blocks that the warp would keep. `plain`: all rows see the whole tile, it is not the group's first, and
+  /// nothing but rule max is asked for.
+  __device__ __forceinline__ void vote(float (&s)[kScores], const WorkItem& w, const FullView& view, int first_key,
+                                       bool plain, bool voting, bool (&keep)[kBlocks]) {
+    bool drop[kBlocks];
+    if (plain) {
+      meet_and_vote(s, drop);
+    } else {
+      const bool masked = !view.whole(first_key, Config::kTileKeys);
+      const uint32_t infinite = prepare_scores(s, w, first_key, masked);
+      meet_in_any_case(s, masked, voting, drop);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) drop[b] = drop[b] && !(infinite >> b & 1);
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) keep[b] = __any_sync(0xffffffff, !drop[b]);
+  }
+
+  /// Exponentials of the blocks that any warp of the group keeps; the warp's own (`keep`) while the votes of the others
+  /// come in. Returns the kept blocks.
+  __device__ __forceinline__ uint32_t joint_exponentials(float (&s)[kScores], const bool (&keep)[kBlocks]) {
+    uint32_t own = 0;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) own |= (keep[b] ? 1U : 0U) << b;
+    if (lane == 0) shared.votes[group][warp] = static_cast<uint8_t>(own);
+    exponentials<true, true>(s, keep);
+    ptx::named_barrier_sync(kConsumerBarrier + group, 128);
     const uint32_t joint = uniform(joint_vote(shared.votes[group]));
-    if (drop != joint) exponentials<true>(s, drop & ~joint, shift);
-    return ~joint & kAll;
+    if (joint != own) {
+      bool others[kBlocks];
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) others[b] = ((joint & ~own) >> b & 1) != 0;
+      exponentials<false, true>(s, others);
+    }
+    return joint;
   }
 
-  /// Waits for P.V of the tile that was number `tile`, gives its stage back and scales o for the newer maxima.
-  __device__ __forceinline__ void finish_values(uint32_t keep, uint32_t tile, const float (&factor)[2]) {
+  /// All tiles of an item. `thresholds`: it has one.
+  __device__ __forceinline__ void compute_tiles(const WorkItem& w, const GroupTiles& range, const FullView& view,
+                                                bool thresholds) {
+    float s[kScores];
+    const bool asked = p.cap > 0 || p.rule == SkipRule::sum;
+    const int plain_begin = view.begin, plain_end = asked ? 0 : min(view.end, range.first_key);
+    int first_key = range.first_key;
+    uint32_t keep = kAll;
+    Place values;
+#pragma unroll 1
+    for (int i = 0; i < range.count; ++i, first_key -= Config::kTileKeys) {
+      const Place keys = place;
+      wait_for_tile(keys);
+      ptx::wgmma_wait<0>();  // values of the tile before
+      ptx::pin(o);
+      start_scores(s, shared.tiles[keys.stage]);
+      if (i > 0) finish_tile(values, keep);
+      place.advance();
+      values = place;
+      place.advance();
+      ptx::wgmma_wait<0>();
+      ptx::pin(s);
+      release_tile(keys);
+      if (i == range.count - 1) release_query();
+
+      if (Config::kSkip && thresholds) {
+        const bool plain = first_key >= plain_begin && first_key + Config::kTileKeys <= plain_end;
+        bool own[kBlocks];
+        vote(s, w, view, first_key, plain, i > 0, own);
+        keep = joint_exponentials(s, own);
+        if (keep == 0) continue;
+      } else {
+        const bool unused[kBlocks] = {};
+        prepare_scores(s, w, first_key, !view.whole(first_key, Config::kTileKeys));
+        meet(s);
+        exponentials<true, false>(s, unused);
+      }
+      wait_for_tile(values);
+      uint8_t* const tile = shared.tiles[values.stage];
+      if (range.kv_length - first_key < Config::kTileKeys) clear_past_end(tile, range.kv_length - first_key);
+      start_values<Config::kSkip>(s, keep, tile);
+    }
     ptx::wgmma_wait<0>();
     ptx::pin(o);
-    ptx::pin(probabilities);
-    // A dropped tile's values were not waited for; by now they are here, and only then may the stage be filled anew.
-    // Only the warp that gives it back waits: another one might come so late that the stage is full a second time, and
-    // wait for a third. It cannot run ahead either, since the warps meet before any of them needs the stage again.
-    if (Config::kSkip && keep == 0 && warp == 0) wait(shared.value_full[stage(tile)], parity(tile));
-    release(shared.value_empty[stage(tile)]);
-    rescale(factor);
+    if (range.count > 0) finish_tile(values, keep);
+  }
+
+  __device__ __forceinline__ void compute(const WorkItem& w) {
+    const GroupTiles range = uniform(group_tiles(p, w, group));
+    const FullView view = uniform(full_view(p, w, group));
+    const int older = uniform(w.tiles) - range.newer - range.count;
+    wait(shared.query_full, items & 1);
+    if (range.count == 0) release_query();
+    pass_tiles(range.newer);
+    log2_lambda_raw = Config::kSkip ? log2_lambda(p, w) * p.raw_per_log2 : -INFINITY;
+    below[0] = below[1] = -INFINITY;
+    compute_tiles(w, range, view, Config::kSkip && uniform(log2_lambda_raw > -INFINITY ? 1 : 0) != 0);
+    pass_tiles(older);
   }
 
   __device__ __forceinline__ void finish(const WorkItem& w) {
@@ -371,7 +416,6 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void run() {
-    if (group == Config::kConsumers - 1) give_turn();  // group 0 goes first
     while (true) {
       const uint32_t slot = items % 2;
       wait(shared.item_full[slot], items / 2 & 1);
@@ -382,13 +426,10 @@ struct Consumer {
       for (int i = 0; i < kOutputs; ++i) o[i] = 0;
       compute(w);
       finish(w);
-      if (Config::kSkip && p.counters != nullptr)
-        report_item(shared.visible_tiles[group], shared.skipped_blocks[group], p, w, 32 * warp + lane);
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(&shared.item_empty[slot]);
       ++items;
     }
-    if (group == 0) take_turn();  // the one that the last group gave
   }
 };
 

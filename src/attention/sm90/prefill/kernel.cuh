@@ -1,29 +1,34 @@
-// The prefill kernel: persistent blocks of one producer and two consumer warpgroups.
+// The prefill kernel: persistent blocks of one producer warp, three warps that report, and three consumer
+// warpgroups.
 #pragma once
 
 #include "attention/sm90/prefill/consumer.cuh"
 #include "attention/sm90/prefill/producer.cuh"
+#include "attention/sm90/prefill/report.cuh"
 #include "ptx/sync.h"
 
 namespace longhaul::sm90 {
 
-template <class Shared>
-__device__ inline void init_barriers(Shared& shared, int stages, int consumers, int ranks) {
+template <class Config>
+__device__ inline void init_barriers(typename Config::Shared& shared, int ranks, bool reporting) {
+  constexpr int consumers = Config::kConsumers, warps = 4 * consumers;
   ptx::mbarrier_init(&shared.query_full, 1);
-  ptx::mbarrier_init(&shared.query_empty, consumers);
-  for (int i = 0; i < stages; ++i) {
-    ptx::mbarrier_init(&shared.key_full[i], 1);
-    ptx::mbarrier_init(&shared.value_full[i], 1);
-    ptx::mbarrier_init(&shared.key_empty[i], consumers * ranks);
-    ptx::mbarrier_init(&shared.value_empty[i], consumers * ranks);
+  ptx::mbarrier_init(&shared.query_empty, warps);
+  for (int i = 0; i < Config::kStages; ++i) {
+    ptx::mbarrier_init(&shared.tile_full[i], 1);
+    ptx::mbarrier_init(&shared.tile_empty[i], warps * ranks);
   }
   for (int i = 0; i < 2; ++i) {
     ptx::mbarrier_init(&shared.item_full[i], 1);
-    ptx::mbarrier_init(&shared.item_empty[i], consumers * 4);
+    ptx::mbarrier_init(&shared.item_empty[i], warps + (reporting ? consumers : 0));
     ptx::mbarrier_init(&shared.draw_full[i], 1);
     ptx::mbarrier_init(&shared.draw_empty[i], ranks);
   }
-  for (int i = 0; i < consumers; ++i) shared.visible_tiles[i] = shared.skipped_blocks[i] = 0;
+  for (int group = 0; group < consumers; ++group)
+    for (int i = 0; i < Config::kReports; ++i) {
+      ptx::mbarrier_init(&shared.report_full[group][i], 1);
+      ptx::mbarrier_init(&shared.report_empty[group][i], 1);
+    }
   ptx::fence_mbarrier_init();
 }
 
@@ -33,13 +38,17 @@ __global__ void __launch_bounds__(Config::kThreads, 1) prefill_kernel(const __gr
   auto& shared = *reinterpret_cast<typename Config::Shared*>(raw);
   if (threadIdx.x == 0) {
     if (ptx::shared_address(raw) % 1024 != 0) __trap();  // the swizzle pattern counts on it
-    init_barriers(shared, Config::kStages, Config::kConsumers, p.ranks);
+    init_barriers<Config>(shared, p.ranks, reporting<Config>(p));
   }
   ptx::cluster_sync();
   if (threadIdx.x < 128) {
     ptx::lower_registers<Config::kProducerRegisters>();
-    if (threadIdx.x < 32)
-      Producer<Config>{shared, p, static_cast<int>(ptx::cluster_rank()), static_cast<int>(threadIdx.x)}.run();
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    if (warp == 0) {
+      Producer<Config>{shared, p, static_cast<int>(ptx::cluster_rank()), lane}.run();
+    } else if (reporting<Config>(p)) {
+      Reporter<Config>{shared, p, warp - 1, lane}.run();
+    }
   } else {
     ptx::raise_registers<Config::kConsumerRegisters>();
     Consumer<Config>(shared, p, static_cast<int>(threadIdx.x) - 128).run();

@@ -45,7 +45,7 @@ void set_lengths(const AttentionParams& a, PrefillKernelParams& p) {
   p.page_size = a.page_size;
   p.max_pages = a.max_pages;
   // Two boxes a tile at least, so that the two blocks of a cluster have one each to send.
-  const int box_keys = std::gcd(a.page_size > 0 ? a.page_size : kSm90Prefill.tile_keys, kSm90Prefill.tile_keys / 2);
+  const int box_keys = std::gcd(a.page_size > 0 ? a.page_size : kSm90TileKeys, kSm90TileKeys / 2);
   p.box_shift = std::countr_zero(static_cast<unsigned>(box_keys));
   p.ranks = a.group % 2 == 0 ? 2 : 1;
 }

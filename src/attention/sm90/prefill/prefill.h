@@ -9,7 +9,8 @@
 namespace longhaul {
 
 /// The unit of skipping: a warpgroup's 64 rows vote on 16 keys, one k-step of wgmma.
-inline constexpr Geometry kSm90Prefill{.tile_keys = sm90::kSm90TileKeys, .block_keys = 16, .group_rows = 64};
+inline constexpr Geometry kSm90Prefill{
+    .tile_keys = sm90::kSm90TileKeys, .block_keys = 16, .group_rows = sm90::kSm90GroupRows};
 
 /// Device memory for the work list.
 size_t sm90_prefill_workspace_bytes(const AttentionParams& p);

@@ -49,22 +49,15 @@ struct Producer {
   typename Config::Shared& shared;
   const PrefillKernelParams& p;
   int rank, lane;
-  uint32_t keys = 0, values = 0, queries = 0, items = 0, draws = 0;  // tiles, queries and items begun so far
+  uint32_t queries = 0, items = 0, draws = 0;  // begun so far
+  RingPlace<Config::kStages> place{};
 
   int head = 0;  // of keys and values
 
-  __device__ void load_keys(const WorkItem& w, int tile) {
-    const uint32_t stage = keys % Config::kStages;
-    ptx::mbarrier_wait(&shared.key_empty[stage], (keys / Config::kStages & 1) ^ 1);
-    load_tile<Config>(p, p.k, w, head, tile, shared.key[stage], &shared.key_full[stage], rank, lane);
-    ++keys;
-  }
-
-  __device__ void load_values(const WorkItem& w, int tile) {
-    const uint32_t stage = values % Config::kStages;
-    ptx::mbarrier_wait(&shared.value_empty[stage], (values / Config::kStages & 1) ^ 1);
-    load_tile<Config>(p, p.v, w, head, tile, shared.value[stage], &shared.value_full[stage], rank, lane);
-    ++values;
+  __device__ void load(const CUtensorMap& map, const WorkItem& w, int tile) {
+    ptx::mbarrier_wait(&shared.tile_empty[place.stage], place.parity ^ 1);
+    load_tile<Config>(p, map, w, head, tile, shared.tiles[place.stage], &shared.tile_full[place.stage], rank, lane);
+    place.advance();
   }
 
   __device__ void load_query(const WorkItem& w) {
@@ -123,13 +116,9 @@ struct Producer {
       const WorkItem next = draw();  // early, so that the counter's latency hides behind the copies
       head = w.head / p.group;
       load_query(w);
-      if (w.tiles > 0) {
-        load_keys(w, w.newest_tile);
-        for (int i = 1; i < w.tiles; ++i) {
-          load_keys(w, w.newest_tile - i);
-          load_values(w, w.newest_tile - i + 1);
-        }
-        load_values(w, w.newest_tile - w.tiles + 1);
+      for (int i = 0; i < w.tiles; ++i) {
+        load(p.k, w, w.newest_tile - i);
+        load(p.v, w, w.newest_tile - i);
       }
       w = next;
     }

@@ -1,70 +1,102 @@
-// Counters and the skip mask. One thread a warpgroup counts tiles without a mask in shared memory; tiles with a mask, a
-// few an item, go to global memory at once.
+// Counters and the skip mask, written by warps that have nothing else to do: one for each warpgroup that computes,
+// which hands over a byte a tile. In the warpgroup itself the code took registers that scores and output need.
 #pragma once
 
 #include "attention/sm90/prefill/rows.cuh"
+#include "attention/sm90/prefill/work.cuh"
 #include "attention/sm90/status.h"
 
 namespace longhaul::sm90 {
 
-__device__ inline void add_to_counters(const PrefillKernelParams& p, int head, uint64_t visible, uint64_t skipped) {
-  auto* counters = reinterpret_cast<unsigned long long*>(p.counters + head * p.counters_head);
-  if (visible > 0) atomicAdd(counters, visible);
-  if (skipped > 0) atomicAdd(counters + p.counters_kind, skipped);
+template <class Config>
+__device__ __forceinline__ bool reporting(const PrefillKernelParams& p) {
+  return Config::kSkip && (p.counters != nullptr || p.skip_mask != nullptr);
 }
 
-/// Scores that a warp's 16 rows see of a tile, and those of them in dropped blocks.
-__device__ inline void count_masked(const PrefillKernelParams& p, const WorkItem& w, int first_row, int lane,
-                                    int first_key, uint32_t keep) {
-  const RowView view(p, w, first_row);
-  uint32_t visible = 0, skipped = 0;
-  for (int r = 0; r < 2 && lane % 4 == 0; ++r) {
-    visible += view.count_in(r, first_key, kSm90TileKeys);
-    for (int b = 0; b < kSm90TileKeys / 16; ++b)
-      if (!(keep >> b & 1)) skipped += view.count_in(r, first_key + b * 16, 16);
+template <class Config>
+struct Reporter {
+  static constexpr int kKeysOfBlock = Config::kBlockKeys, kKeysOfTile = Config::kTileKeys;
+
+  typename Config::Shared& shared;
+  const PrefillKernelParams& p;
+  const int group, lane;
+  uint32_t items = 0, tiles = 0;
+
+  __device__ void wait(ptx::Mbarrier& barrier, uint32_t parity) {
+    ptx::mbarrier_wait(&barrier, parity);
+    __syncwarp();
   }
-  visible = __reduce_add_sync(0xffffffff, visible);
-  skipped = __reduce_add_sync(0xffffffff, skipped);
-  if (lane == 0) add_to_counters(p, w.head, visible, skipped);
-}
 
-/// Writes one block of the skip mask: 1 computed, 2 skipped; what no row of the group sees stays 0.
-__device__ inline void mark_block(const PrefillKernelParams& p, const WorkItem& w, int group, int first_key,
-                                  bool kept) {
-  const int first = w.position + group * 64;
-  const int row_begin = max(first, w.first_position), row_end = min(first + 64, w.kv_length);
-  if (row_begin >= row_end) return;
-  if (first_key >= end_key(p, w, row_end - 1) || first_key + 16 <= oldest_key(p, row_begin)) return;
-  const int64_t index = p.group_base[w.request] + (first >> 6) - (w.first_position >> 6);
-  const int64_t block = first_key / 16;
-  if (index >= p.mask_groups || block >= p.mask_blocks) {
-    set_status(p, kSm90MaskTooSmall);
-    return;
+  /// Scores that the group's rows see of a tile, and those of them in dropped blocks; two rows a lane.
+  __device__ void count_masked(const WorkItem& w, int first_key, uint32_t keep, uint64_t& visible, uint64_t& skipped) {
+    uint32_t seen = 0, dropped = 0;
+    for (int half = 0; half < 2; ++half) {
+      const int position = w.position + group * Config::kGroupRows + half * 32 + lane;
+      if (position < w.first_position || position >= w.kv_length) continue;
+      const int begin = oldest_key(p, position), end = end_key(p, w, position);
+      seen += max(min(end, first_key + kKeysOfTile) - max(begin, first_key), 0);
+#pragma unroll 1
+      for (int b = 0; b < Config::kBlocks; ++b) {
+        const int key = first_key + b * kKeysOfBlock;
+        if (!(keep >> b & 1)) dropped += max(min(end, key + kKeysOfBlock) - max(begin, key), 0);
+      }
+    }
+    visible += __reduce_add_sync(0xffffffff, seen);
+    skipped += __reduce_add_sync(0xffffffff, dropped);
   }
-  p.skip_mask[(w.head * p.mask_groups + index) * p.mask_blocks + block] = kept ? 1 : 2;
-}
 
-__device__ __forceinline__ void report_tile(uint32_t& visible_tiles, uint32_t& skipped_blocks,
-                                            const PrefillKernelParams& p, const WorkItem& w, int group, int thread,
-                                            int first_key, bool masked, uint32_t keep) {
-  constexpr int kBlocks = kSm90TileKeys / 16;
-  if (p.counters != nullptr) {
-    if (masked) {
-      const int row = w.position + group * 64 + thread / 32 * 16 + thread % 32 / 4;
-      count_masked(p, w, row, thread % 32, first_key, keep);
-    } else if (thread == 0) {
-      visible_tiles += 1;
-      skipped_blocks += kBlocks - __popc(keep);
+  /// Writes one block of the skip mask: 1 computed, 2 skipped; what no row of the group sees stays 0.
+  __device__ void mark_block(const WorkItem& w, int first_key, bool kept) {
+    const int first = w.position + group * Config::kGroupRows;
+    const int row_begin = max(first, w.first_position), row_end = min(first + Config::kGroupRows, w.kv_length);
+    if (row_begin >= row_end) return;
+    if (first_key >= end_key(p, w, row_end - 1) || first_key + kKeysOfBlock <= oldest_key(p, row_begin)) return;
+    const int64_t index = p.group_base[w.request] + group_of(first) - group_of(w.first_position);
+    const int64_t block = first_key / kKeysOfBlock;
+    if (index >= p.mask_groups || block >= p.mask_blocks) return set_status(p, kSm90MaskTooSmall);
+    p.skip_mask[(w.head * p.mask_groups + index) * p.mask_blocks + block] = kept ? 1 : 2;
+  }
+
+  __device__ void report_item(const WorkItem& w) {
+    const GroupTiles range = group_tiles(p, w, group);
+    const FullView view = full_view(p, w, group);
+    uint64_t visible = 0, skipped = 0;
+    for (int i = 0; i < w.tiles; ++i, ++tiles) {
+      const uint32_t slot = tiles % Config::kReports;
+      wait(shared.report_full[group][slot], tiles / Config::kReports & 1);
+      const uint32_t keep = *static_cast<volatile uint8_t*>(&shared.reports[group][slot]);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&shared.report_empty[group][slot]);
+      if (i < range.newer || i >= range.newer + range.count) continue;
+      const int first_key = (w.newest_tile - i) * kKeysOfTile;
+      if (p.skip_mask != nullptr && lane < Config::kBlocks)
+        mark_block(w, first_key + lane * kKeysOfBlock, keep >> lane & 1);
+      if (p.counters == nullptr) continue;
+      if (view.whole(first_key, kKeysOfTile)) {
+        visible += Config::kGroupRows * kKeysOfTile;
+        skipped += (Config::kBlocks - __popc(keep)) * Config::kGroupRows * kKeysOfBlock;
+      } else {
+        count_masked(w, first_key, keep, visible, skipped);
+      }
+    }
+    if (p.counters == nullptr || lane != 0) return;
+    auto* counters = reinterpret_cast<unsigned long long*>(p.counters + w.head * p.counters_head);
+    if (visible > 0) atomicAdd(counters, visible);
+    if (skipped > 0) atomicAdd(counters + p.counters_kind, skipped);
+  }
+
+  __device__ void run() {
+    while (true) {
+      const uint32_t slot = items % 2;
+      wait(shared.item_full[slot], items / 2 & 1);
+      const WorkItem w = shared.items[slot];
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&shared.item_empty[slot]);
+      if (w.head < 0) break;
+      report_item(w);
+      ++items;
     }
   }
-  if (p.skip_mask != nullptr && thread < kBlocks) mark_block(p, w, group, first_key + thread * 16, keep >> thread & 1);
-}
-
-__device__ inline void report_item(uint32_t& visible_tiles, uint32_t& skipped_blocks, const PrefillKernelParams& p,
-                                   const WorkItem& w, int thread) {
-  if (thread != 0) return;
-  add_to_counters(p, w.head, uint64_t{visible_tiles} * kSm90TileKeys * 64, uint64_t{skipped_blocks} * 16 * 64);
-  visible_tiles = skipped_blocks = 0;
-}
+};
 
 }  // namespace longhaul::sm90

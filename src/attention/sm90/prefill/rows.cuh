@@ -34,17 +34,39 @@ __device__ __forceinline__ int end_key(const PrefillKernelParams& p, const WorkI
   return p.causal ? min(position + 1, w.kv_length) : w.kv_length;
 }
 
-/// Keys [begin, end) that all 64 rows of a voting group see; empty where a row lies outside the request.
+/// Keys [begin, end) that all 64 rows of a warpgroup see; empty where a row lies outside the request.
 struct FullView {
   int begin = 0, end = 0;
 
-  __device__ FullView(const PrefillKernelParams& p, const WorkItem& w, int group) {
-    const int first = w.position + group * 64;
-    if (first < w.first_position || first + 64 > w.kv_length) return;
-    begin = oldest_key(p, first + 63);
-    end = end_key(p, w, first);
+  __device__ __forceinline__ bool whole(int first_key, int keys) const {
+    return first_key >= begin && first_key + keys <= end;
   }
 };
+
+__device__ inline FullView full_view(const PrefillKernelParams& p, const WorkItem& w, int group) {
+  const int first = w.position + group * 64;
+  if (first < w.first_position || first + 64 > w.kv_length) return {};
+  return {oldest_key(p, first + 63), end_key(p, w, first)};
+}
+
+/// The key tiles that a warpgroup's rows see, of those of its item.
+struct GroupTiles {
+  int newer = 0;  ///< tiles of the item before the first of these
+  int count = 0;
+  int first_key = 0;  ///< of the first one
+  int kv_length = 0;
+  int begin = 0, end = 0;  ///< keys that any of the rows sees
+};
+
+__device__ inline GroupTiles group_tiles(const PrefillKernelParams& p, const WorkItem& w, int group) {
+  const int first = max(w.position + group * 64, w.first_position);
+  const int last = min(w.position + group * 64 + 63, w.kv_length - 1);
+  if (first > last) return {};
+  const int begin = oldest_key(p, first), end = end_key(p, w, last);
+  if (begin >= end) return {};
+  const int newest = (end - 1) / kSm90TileKeys;
+  return {w.newest_tile - newest, newest - begin / kSm90TileKeys + 1, newest * kSm90TileKeys, w.kv_length, begin, end};
+}
 
 /// Keys [begin, begin + count) that the thread's two rows see; count 0: the row lies outside the request or sees none.
 struct RowView {
@@ -58,10 +80,6 @@ struct RowView {
       begin[r] = oldest_key(p, position);
       count[r] = inside ? max(end_key(p, w, position) - begin[r], 0) : 0;
     }
-  }
-  /// Keys of [first_key, first_key + keys) that row r sees.
-  __device__ int count_in(int r, int first_key, int keys) const {
-    return max(min(begin[r] + count[r], first_key + keys) - max(begin[r], first_key), 0);
   }
 };
 

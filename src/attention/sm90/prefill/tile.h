@@ -3,6 +3,7 @@
 
 namespace longhaul::sm90 {
 
-inline constexpr int kSm90TileRows = 128, kSm90TileKeys = 128;
+/// Rows of a work item, rows of a voting group (a warpgroup's), keys that are scored at once.
+inline constexpr int kSm90TileRows = 192, kSm90GroupRows = 64, kSm90TileKeys = 128;
 
 }  // namespace longhaul::sm90

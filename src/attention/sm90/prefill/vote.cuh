@@ -1,9 +1,10 @@
-// Which blocks of 16 keys a warpgroup leaves out: each thread tests its own maxima, a warp vote joins them, one
-// exchange through shared memory joins the four warps.
+// Which blocks of 16 keys a warpgroup leaves out: each thread tests its own maxima, warp votes join them, one exchange
+// through shared memory joins the four warps.
 #pragma once
 
+#include <cfloat>
+
 #include "attention/sm90/prefill/rows.cuh"
-#include "ptx/sync.h"
 
 namespace longhaul::sm90 {
 
@@ -20,27 +21,29 @@ __device__ __forceinline__ float drop_below(float reference, float log2_lambda_r
   return reference < INFINITY ? reference + log2_lambda_raw : -INFINITY;
 }
 
-/// Blocks that every row of the warp drops (uniform). Blocks of `keep` stay. In a tile with a mask (`masked`) a row
-/// that sees no key of a block, whose maximum then is -inf, is not asked.
-template <bool masked, int blocks>
-__device__ __forceinline__ uint32_t warp_vote(const float (&block_max)[blocks][2], const float (&below)[2],
-                                              uint32_t keep) {
-  uint32_t drop = 0;
+/// One pass over scores: the thread's maxima of its two rows and, if `voting`, the blocks that both rows would drop.
+/// Block maxima do not stay: 16 more registers would not fit beside 128 of scores and output.
+template <bool voting, int n>
+__device__ __forceinline__ void scan_scores(const float (&s)[n], const float (&below)[2], float (&maxima)[2],
+                                            bool (&drop)[n / 8]) {
 #pragma unroll
-  for (int b = 0; b < blocks; ++b) {
-    bool votes[2];
+  for (int b = 0; b < n / 8; ++b) {
+    drop[b] = voting;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) votes[r] = block_max[b][r] < below[r] || (masked && block_max[b][r] == -INFINITY);
-    if (votes[0] && votes[1]) drop |= 1U << b;
+    for (int r = 0; r < 2; ++r) {
+      const float block_max = ptx::max_or_nan(ptx::max_or_nan(s[8 * b + 2 * r], s[8 * b + 2 * r + 1]),
+                                              ptx::max_or_nan(s[8 * b + 4 + 2 * r], s[8 * b + 5 + 2 * r]));
+      maxima[r] = b == 0 ? block_max : ptx::max_or_nan(maxima[r], block_max);
+      drop[b] = drop[b] && block_max < below[r];
+    }
   }
-  return __reduce_and_sync(0xffffffff, drop & ~keep);
 }
 
-/// The blocks that all four warps of the group drop; every warp has put its vote in `votes` before a barrier.
+/// The blocks that any of the four warps of the group keeps; every warp has put its own in `votes` before a barrier.
 __device__ __forceinline__ uint32_t joint_vote(const uint8_t (&votes)[4]) {
   const uint32_t all = *reinterpret_cast<const volatile uint32_t*>(votes);
-  const uint32_t pairs = all & all >> 16;
-  return pairs & pairs >> 8 & 0xff;
+  const uint32_t pairs = all | all >> 16;
+  return (pairs | pairs >> 8) & 0xff;
 }
 
 }  // namespace longhaul::sm90

@@ -11,13 +11,20 @@ __host__ __device__ inline int row_tile(int position) {
   return position >= 0 ? position / kSm90TileRows : -((kSm90TileRows - 1 - position) / kSm90TileRows);
 }
 
+/// Voting group of an absolute query position, which may be negative.
+__host__ __device__ inline int group_of(int position) {
+  constexpr int kLog2Rows = 6;  // a shift rounds negative positions down, too
+  static_assert(kSm90GroupRows == 1 << kLog2Rows);
+  return position >> kLog2Rows;
+}
+
 struct RequestShape {
   int q_begin, q_length, kv_begin, kv_length;
   __host__ __device__ int first_position() const { return kv_length - q_length; }
   __host__ __device__ int first_tile() const { return row_tile(first_position()); }
   /// Voting groups of 64 positions.
   __host__ __device__ int groups() const {
-    return q_length == 0 ? 0 : (kv_length - 1 >> 6) - (first_position() >> 6) + 1;
+    return q_length == 0 ? 0 : group_of(kv_length - 1) - group_of(first_position()) + 1;
   }
   __host__ __device__ int tiles() const { return q_length == 0 ? 0 : row_tile(kv_length - 1) - first_tile() + 1; }
 };
