@@ -67,6 +67,7 @@ struct PrefillConfig {
     WorkItem items[2];
     ptx::Mbarrier report_full[kConsumers][kReports], report_empty[kConsumers][kReports];
     uint8_t reports[kConsumers][kReports];    ///< kept blocks of a tile
+    ptx::Mbarrier vote_full[kConsumers];
     alignas(4) uint8_t votes[kConsumers][4];  ///< blocks of a tile that each warp would keep
   };
   static constexpr size_t kSharedBytes = sizeof(Shared);

@@ -35,7 +35,8 @@ struct Consumer {
 
   typename Config::Shared& shared;
   const PrefillKernelParams& p;
-  const int group, warp, lane;    // warpgroup in the block, warp in it
+  const int group, warp, lane;  // warpgroup in the block, warp in it
+  uint32_t vote_parity = 0;
   uint32_t items = 0, tiles = 0;  // finished so far
   Place place{};                  // of the next tile of keys or values
 
@@ -90,42 +91,6 @@ struct Consumer {
     ValueProduct::registers(o, probabilities, ptx::advance(values, k * 16 * 128));
   }
 
-  /// Starts o += P V for the blocks of half `half` in `keep` from block k on, and those already `chosen`. Each set of
-  /// kept blocks has straight code of its own: a branch a block would put a fence around each product.
-  template <int half, int k, uint32_t chosen>
-  __device__ __forceinline__ void start_half(const float (&s)[kScores], uint32_t keep, uint64_t values) {
-    if constexpr (k < kHalf) {
-      if (keep >> (kHalf * half + k) & 1) {
-        start_half<half, k + 1, chosen | 1U << k>(s, keep, values);
-      } else {
-        start_half<half, k + 1, chosen>(s, keep, values);
-      }
-    } else if constexpr (chosen != 0) {
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < kHalf; ++i)
-        if (chosen >> i & 1) multiply_block(o, s, kHalf * half + i, values);
-      ptx::wgmma_commit();
-    }
-  }
-
-  /// Starts o += P V of the blocks in `keep`; the caller waits for it.
-  template <bool perhaps_some>
-  __device__ __forceinline__ void start_values(float (&s)[kScores], uint32_t keep, const uint8_t* tile) {
-    const uint64_t values = ptx::matrix_descriptor(tile, Config::kKeyPanelBytes);
-    ptx::pin(o);
-    ptx::pin(s);
-    if constexpr (perhaps_some) {
-      start_half<0, 0, 0>(s, keep, values);
-      start_half<1, 0, 0>(s, keep, values);
-    } else {
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < kBlocks; ++k) multiply_block(o, s, k, values);
-      ptx::wgmma_commit();
-    }
-  }
-
   /// Zeroes the value rows past the request's end, which hold what the cache happened to hold: 0 * NaN is NaN.
   __device__ __forceinline__ void clear_past_end(uint8_t* values, int from) {
     const int chunks = (Config::kTileKeys - from) * 8 * Config::kPanels;
@@ -139,39 +104,57 @@ struct Consumer {
     ptx::named_barrier_sync(kConsumerBarrier + group, 128);
   }
 
-  /// Exponentials of the blocks in `keep` (`perhaps_all`: all of them is a case of its own), their sums into row.l,
-  /// their probabilities into the first registers of each block's scores.
-  template <bool perhaps_all, bool perhaps_some>
-  __device__ __forceinline__ void exponentials(float (&s)[kScores], const bool (&keep)[kBlocks]) {
-    const float scale_log2 = p.scale_log2;
-    const float shift[2] = {finite(row.m[0]) * scale_log2, finite(row.m[1]) * scale_log2};
-    float sums[2] = {};
-    const auto block = [&](int b) {
+  /// Exponentials of block b, added to `sums`; its probabilities into the first registers of its scores.
+  __device__ __forceinline__ void exponentials(float (&s)[kScores], int b, const float (&shift)[2], float (&sums)[2]) {
 #pragma unroll
-      for (int i = 8 * b; i < 8 * b + 8; ++i) {
-        const int r = i / 2 % 2;
-        s[i] = ptx::exp2_approximate(fmaf(s[i], scale_log2, -shift[r]));
-        sums[r] += s[i];
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        s[8 * b + i] = __uint_as_float(ptx::pack<Element>(s[8 * b + 2 * i], s[8 * b + 2 * i + 1]));
-    };
-    bool all = true;
-    if constexpr (perhaps_some) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) all = all && keep[b];
+    for (int i = 8 * b; i < 8 * b + 8; ++i) {
+      const int r = i / 2 % 2;
+      s[i] = ptx::exp2_approximate(fmaf(s[i], p.scale_log2, -shift[r]));
+      sums[r] += s[i];
     }
-    if (perhaps_all && all) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) block(b);
-    } else if constexpr (perhaps_some) {
+    for (int i = 0; i < 4; ++i)
+      s[8 * b + i] = __uint_as_float(ptx::pack<Element>(s[8 * b + 2 * i], s[8 * b + 2 * i + 1]));
+  }
+
+  /// Does something for each block in `keep`; in the dense kernel for all.
+  template <class Action>
+  static __device__ __forceinline__ void each_kept(uint32_t keep, const Action& action) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        if (keep[b]) block(b);
+    for (int half = 0; half < 2; ++half) {
+      // Two levels, because a branch takes a dozen cycles and most blocks of most tiles are dropped.
+      if (Config::kSkip && (keep >> (kHalf * half) & ((1 << kHalf) - 1)) == 0) continue;
+#pragma unroll
+      for (int b = kHalf * half; b < kHalf * half + kHalf; ++b)
+        if (!Config::kSkip || keep >> b & 1) action(b);
+    }
+  }
+
+  /// Softmax of the blocks in `keep`, and starts o += P V of them; the caller waits for it.
+  __device__ __forceinline__ void use_blocks(float (&s)[kScores], uint32_t keep, const Place& place_of_values,
+                                             const GroupTiles& range, int first_key) {
+    const float shift[2] = {finite(row.base[0]) * p.scale_log2, finite(row.base[1]) * p.scale_log2};
+    float sums[2] = {};
+    uint8_t* const tile = shared.tiles[place_of_values.stage];
+    const uint64_t values = ptx::matrix_descriptor(tile, Config::kKeyPanelBytes);
+    if (!Config::kSkip || keep == kAll) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) exponentials(s, b, shift, sums);
+    } else {
+      each_kept(keep, [&](int b) { exponentials(s, b, shift, sums); });
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) row.l[r] = __fadd_rn(row.l[r], sums[r]);
+    wait_for_tile(place_of_values);
+    if (range.kv_length - first_key < Config::kTileKeys) clear_past_end(tile, range.kv_length - first_key);
+    ptx::pin(o);
+    ptx::pin(s);
+    if (!Config::kSkip) ptx::wgmma_fence();
+    each_kept(keep, [&](int b) {
+      if (Config::kSkip) ptx::wgmma_fence();
+      multiply_block(o, s, b, values);
+    });
+    ptx::wgmma_commit();
   }
 
   /// Rule sum: what a block's maximum is compared with is the logarithm of the mass kept so far and of the tile's
@@ -179,7 +162,7 @@ struct Consumer {
   __device__ __forceinline__ void sum_reference(const float (&tile_max)[2], float (&reference)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float shift = finite(row.m[r]) * p.scale_log2;
+      const float shift = finite(row.base[r]) * p.scale_log2;
       const float mass = quad_sum(row.l[r]) + ptx::exp2_approximate(tile_max[r] * p.scale_log2 - shift);
       reference[r] = (shift + ptx::log2_approximate(mass)) * p.raw_per_log2;
     }
@@ -188,17 +171,25 @@ struct Consumer {
   /// The factor of a row's exponents: no exponent grows where nothing was seen.
   static __device__ __forceinline__ float finite(float m) { return m == -INFINITY ? 0 : m; }
 
-  /// Raises the running maxima, and scales what was summed under the old ones.
+  /// Raises the running maxima. Sums keep the base of their exponents until a maximum lies more than 8 binary orders
+  /// above it: few rows ever rise so far again, and 256 is no danger to a sum or a probability.
   template <bool voting>
   __device__ __forceinline__ void raise_maxima(const float (&tile_max)[2]) {
+    constexpr float kOrders = 8;
+    bool far = false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row.m[r] = ptx::max_or_nan(row.m[r], tile_max[r]);
+      if (voting) below[r] = drop_below(row.m[r], log2_lambda_raw);
+      far = far || (row.m[r] - row.base[r]) * p.scale_log2 > kOrders;
+    }
+    if (!__any_sync(0xffffffff, far)) return;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float m = ptx::max_or_nan(row.m[r], tile_max[r]);
-      factor[r] = ptx::exp2_approximate((row.m[r] - finite(m)) * p.scale_log2);
-      row.m[r] = m;
+      factor[r] = ptx::exp2_approximate((row.base[r] - finite(row.m[r])) * p.scale_log2);
+      row.base[r] = row.m[r];
       row.l[r] = __fmul_rn(row.l[r], factor[r]);  // not fused with a sum: dense and skipping kernels must agree
-      if (voting) below[r] = drop_below(m, log2_lambda_raw);
     }
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
@@ -290,41 +281,29 @@ struct Consumer {
     }
   }
 
-  /// The blocks that the warp would keep. `plain`: all rows see the whole tile, it is not the group's first, and
-  /// nothing but rule max is asked for.
-  __device__ __forceinline__ void vote(float (&s)[kScores], const WorkItem& w, const FullView& view, int first_key,
-                                       bool plain, bool voting, bool (&keep)[kBlocks]) {
+  /// The blocks that any warp of the group would keep. `plain`: all rows see the whole tile, it is not the group's
+  /// first, and nothing but rule max is asked for.
+  __device__ __forceinline__ uint32_t vote(float (&s)[kScores], const WorkItem& w, const FullView& view, int first_key,
+                                           bool plain, bool voting) {
     bool drop[kBlocks];
+    uint32_t infinite = 0, keep = 0;
     if (plain) {
       meet_and_vote(s, drop);
     } else {
       const bool masked = !view.whole(first_key, Config::kTileKeys);
-      const uint32_t infinite = prepare_scores(s, w, first_key, masked);
+      infinite = prepare_scores(s, w, first_key, masked);
       meet_in_any_case(s, masked, voting, drop);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) drop[b] = drop[b] && !(infinite >> b & 1);
     }
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) keep[b] = __any_sync(0xffffffff, !drop[b]);
-  }
-
-  /// Exponentials of the blocks that any warp of the group keeps; the warp's own (`keep`) while the votes of the others
-  /// come in. Returns the kept blocks.
-  __device__ __forceinline__ uint32_t joint_exponentials(float (&s)[kScores], const bool (&keep)[kBlocks]) {
-    uint32_t own = 0;
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) own |= (keep[b] ? 1U : 0U) << b;
-    if (lane == 0) shared.votes[group][warp] = static_cast<uint8_t>(own);
-    exponentials<true, true>(s, keep);
-    ptx::named_barrier_sync(kConsumerBarrier + group, 128);
-    const uint32_t joint = uniform(joint_vote(shared.votes[group]));
-    if (joint != own) {
-      bool others[kBlocks];
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) others[b] = ((joint & ~own) >> b & 1) != 0;
-      exponentials<false, true>(s, others);
+    for (int b = 0; b < kBlocks; ++b)
+      keep |= (__any_sync(0xffffffff, !drop[b] || (infinite >> b & 1) != 0) ? 1U : 0U) << b;
+    if (lane == 0) {
+      shared.votes[group][warp] = static_cast<uint8_t>(keep);
+      ptx::mbarrier_arrive(&shared.vote_full[group]);
     }
-    return joint;
+    wait(shared.vote_full[group], vote_parity);
+    vote_parity ^= 1;
+    return uniform(joint_vote(shared.votes[group]));
   }
 
   /// All tiles of an item. `thresholds`: it has one.
@@ -354,20 +333,13 @@ struct Consumer {
 
       if (Config::kSkip && thresholds) {
         const bool plain = first_key >= plain_begin && first_key + Config::kTileKeys <= plain_end;
-        bool own[kBlocks];
-        vote(s, w, view, first_key, plain, i > 0, own);
-        keep = joint_exponentials(s, own);
-        if (keep == 0) continue;
+        keep = vote(s, w, view, first_key, plain, i > 0);
       } else {
-        const bool unused[kBlocks] = {};
         prepare_scores(s, w, first_key, !view.whole(first_key, Config::kTileKeys));
         meet(s);
-        exponentials<true, false>(s, unused);
       }
-      wait_for_tile(values);
-      uint8_t* const tile = shared.tiles[values.stage];
-      if (range.kv_length - first_key < Config::kTileKeys) clear_past_end(tile, range.kv_length - first_key);
-      start_values<Config::kSkip>(s, keep, tile);
+      if (keep == 0) continue;
+      use_blocks(s, keep, values, range, first_key);
     }
     ptx::wgmma_wait<0>();
     ptx::pin(o);
@@ -393,7 +365,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int position = first_row(w) + 8 * r;
-      float sum = quad_sum(row.l[r]), shift = row.m[r] * p.scale_log2, factor = 1;
+      float sum = quad_sum(row.l[r]), shift = row.base[r] * p.scale_log2, factor = 1;
       // The row sees nothing, or nothing but scores of -inf.
       const bool empty = visible.count[r] == 0 || sum == 0;
       if (p.sinks != nullptr && !empty) {

@@ -24,11 +24,13 @@ __device__ inline void init_barriers(typename Config::Shared& shared, int ranks,
     ptx::mbarrier_init(&shared.draw_full[i], 1);
     ptx::mbarrier_init(&shared.draw_empty[i], ranks);
   }
-  for (int group = 0; group < consumers; ++group)
+  for (int group = 0; group < consumers; ++group) {
+    ptx::mbarrier_init(&shared.vote_full[group], 4);
     for (int i = 0; i < Config::kReports; ++i) {
       ptx::mbarrier_init(&shared.report_full[group][i], 1);
       ptx::mbarrier_init(&shared.report_empty[group][i], 1);
     }
+  }
   ptx::fence_mbarrier_init();
 }
 

@@ -113,9 +113,10 @@ __device__ __forceinline__ uint32_t mask_scores(float (&s)[n], const RowView& vi
   return keep;
 }
 
-/// Running maximum, in raw units, and this thread's part of the sum of a row's exponentials.
+/// Running maximum in raw units; the maximum under which sums are kept; this thread's part of the sum of exponentials.
 struct RowState {
   float m[2] = {-INFINITY, -INFINITY};
+  float base[2] = {-INFINITY, -INFINITY};
   float l[2] = {0, 0};
 };
 
