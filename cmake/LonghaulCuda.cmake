@@ -57,7 +57,7 @@ function(longhaul_add_kernels)
   add_library(longhaul_kernels OBJECT)
   set_target_properties(longhaul_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_options(longhaul_kernels PRIVATE
-    -gencode=arch=compute_90a,code=sm_90a -Xcompiler=-Wall,-Wextra,-Wno-psabi --expt-relaxed-constexpr)
+    -gencode=arch=compute_90a,code=sm_90a -lineinfo -Xcompiler=-Wall,-Wextra,-Wno-psabi --expt-relaxed-constexpr)
   target_include_directories(longhaul_kernels PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(longhaul_kernels PRIVATE CUDA::cudart_static)

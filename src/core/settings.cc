@@ -28,6 +28,8 @@ constexpr std::array kVariables{
              "all cores this process may run on", [] { threads_setting(); }},
     Variable{"LONGHAUL_ISA", "Instruction set of the CPU kernels", "portable, avx2, avx512, amx",
              "the fastest that this machine and this build have", [] { isa_setting(); }},
+    Variable{"LONGHAUL_MULTIPROCESSORS", "Multiprocessors of a GPU that a kernel may take, to leave some to others",
+             "2 to 1024", "all", [] { multiprocessors_setting(); }},
 };
 
 std::string_view read(const char* name) {
@@ -35,21 +37,24 @@ std::string_view read(const char* name) {
   return text == nullptr ? std::string_view() : std::string_view(text);
 }
 
-}  // namespace
-
-std::optional<int> threads_setting() {
-  const std::string_view text = read("LONGHAUL_THREADS");
+std::optional<int> number(const char* name, int least, int most) {
+  const std::string_view text = read(name);
   if (text.empty()) {
     return std::nullopt;
   }
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxThreads) {
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
     throw InvalidArgument(
-        fmt::format("LONGHAUL_THREADS is '{}', but it must be a whole number from 1 to {}", text, kMaxThreads));
+        fmt::format("{} is '{}', but it must be a whole number from {} to {}", name, text, least, most));
   }
   return value;
 }
+
+}  // namespace
+
+std::optional<int> threads_setting() { return number("LONGHAUL_THREADS", 1, kMaxThreads); }
+std::optional<int> multiprocessors_setting() { return number("LONGHAUL_MULTIPROCESSORS", 2, kMaxMultiprocessors); }
 
 std::optional<Isa> isa_setting() {
   const std::string_view text = read("LONGHAUL_ISA");

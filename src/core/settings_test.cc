@@ -56,6 +56,7 @@ Setting setting(std::string_view name) {
 TEST(Settings, DefaultsHoldWhereNothingIsSet) {
   const ScopedVariable threads("LONGHAUL_THREADS", nullptr);
   const ScopedVariable isa("LONGHAUL_ISA", "");  // empty counts as not set
+  const ScopedVariable multiprocessors("LONGHAUL_MULTIPROCESSORS", nullptr);
   for (const Setting& one : settings()) {
     EXPECT_EQ(one.value, one.default_value) << one.name;
     EXPECT_FALSE(one.from_environment) << one.name;
@@ -65,12 +66,15 @@ TEST(Settings, DefaultsHoldWhereNothingIsSet) {
   }
   EXPECT_FALSE(threads_setting());
   EXPECT_FALSE(isa_setting());
+  EXPECT_FALSE(multiprocessors_setting());
 }
 
 TEST(Settings, TheEnvironmentIsRead) {
   const ScopedVariable threads("LONGHAUL_THREADS", "7");
   const ScopedVariable isa("LONGHAUL_ISA", "portable");
+  const ScopedVariable multiprocessors("LONGHAUL_MULTIPROCESSORS", "100");
   EXPECT_EQ(threads_setting(), 7);
+  EXPECT_EQ(multiprocessors_setting(), 100);
   EXPECT_EQ(isa_setting(), Isa::portable);
   EXPECT_EQ(setting("LONGHAUL_THREADS").value, "7");
   EXPECT_TRUE(setting("LONGHAUL_ISA").from_environment);
@@ -89,6 +93,9 @@ TEST(Settings, AWrongValueIsAnErrorWhereItIsUsedAndIsListed) {
     }
     EXPECT_EQ(setting("LONGHAUL_THREADS").error, expected);
   }
+  const ScopedVariable multiprocessors("LONGHAUL_MULTIPROCESSORS", "1");
+  EXPECT_EQ(setting("LONGHAUL_MULTIPROCESSORS").error,
+            "LONGHAUL_MULTIPROCESSORS is '1', but it must be a whole number from 2 to 1024");
   const ScopedVariable isa("LONGHAUL_ISA", "AVX2");
   EXPECT_EQ(setting("LONGHAUL_ISA").error, "LONGHAUL_ISA is 'AVX2', but allowed are portable, avx2, avx512 and amx");
   const ScopedVariable emulated("LONGHAUL_ISA", "amx_emulated");  // for tests, not for users

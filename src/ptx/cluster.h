@@ -31,6 +31,24 @@ __device__ __forceinline__ void mbarrier_arrive_at(Mbarrier* barrier, uint32_t r
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(peer_address(barrier, rank)) : "memory");
 }
 
+/// Arrival that orders this thread's accesses before it for whoever waits with mbarrier_wait_in_cluster().
+__device__ __forceinline__ void mbarrier_release_at(Mbarrier* barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_address(barrier, rank))
+               : "memory");
+}
+__device__ __forceinline__ void mbarrier_wait_in_cluster(Mbarrier* barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  }
+}
+
 /// Writes a number into another block's memory; that block's barrier counts its 4 bytes, and so orders it.
 __device__ __forceinline__ void send(int* pointer, Mbarrier* barrier, uint32_t rank, int value) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];" ::"r"(

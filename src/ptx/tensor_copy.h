@@ -11,7 +11,6 @@ namespace longhaul::ptx {
 
 /// How long the L2 should keep what a copy reads; encoded policies of createpolicy.fractional with fraction 1.
 enum class CachePolicy : uint64_t {
-  normal = 0x1000000000000000,
   first = 0x12F0000000000000,  // evicted first: read once
   last = 0x14F0000000000000,   // evicted last: read by many blocks
 };

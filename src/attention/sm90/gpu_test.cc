@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -76,6 +77,27 @@ TEST_F(Gpu, LambdaZeroGivesTheDenseBits) {
     run.launch();
     EXPECT_EQ(run.result_bytes(), dense);
   }
+}
+
+// With two multiprocessors a block works on dozens of items, and each place in its rings is used again and again; an
+// odd number leaves one idle where blocks come in pairs.
+TEST_F(Gpu, ResultsDoNotDependOnTheNumberOfMultiprocessors) {
+  for (const int group : {2, 3})
+    for (const Lambdas lambda : {Lambdas::none, Lambdas::middle}) {
+      CaseSpec spec = prefill_spec(lambda, 12);
+      spec.group = group;
+      spec.heads_kv = 5;
+      AttentionCase test(spec);
+      CudaRun run(test);
+      run.launch();
+      const auto all = run.result_bytes();
+      for (const char* few : {"2", "3", "5"}) {
+        setenv("LONGHAUL_MULTIPROCESSORS", few, 1);
+        run.launch();
+        unsetenv("LONGHAUL_MULTIPROCESSORS");
+        EXPECT_EQ(run.result_bytes(), all) << few << " multiprocessors, groups of " << group;
+      }
+    }
 }
 
 TEST_F(Gpu, ResultsDoNotDependOnCountersAndMask) {

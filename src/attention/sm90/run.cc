@@ -113,11 +113,6 @@ void sm90_attention(const AttentionParams& checked) {
                                    {"workspace", p.workspace}})
     check_pointer(data, name, device);
   report_sm90_status();
-  if (p.skip_mask != nullptr) {
-    const auto bytes = static_cast<size_t>(p.heads_q * p.mask_groups * p.mask_blocks);
-    if (bytes > 0)
-      check_cuda(cudaMemsetAsync(p.skip_mask, 0, bytes, static_cast<cudaStream_t>(p.stream)), "cudaMemsetAsync");
-  }
   if (p.total_q > 0) sm90_prefill(p);
 }
 

@@ -66,9 +66,9 @@ struct PrefillConfig {
     int draws[2];
     WorkItem items[2];
     ptx::Mbarrier report_full[kConsumers][kReports], report_empty[kConsumers][kReports];
-    uint8_t reports[kConsumers][kReports];    ///< kept blocks of a tile
+    uint8_t reports[kConsumers][kReports];  ///< kept blocks of a tile
     ptx::Mbarrier vote_full[kConsumers];
-    alignas(4) uint8_t votes[kConsumers][4];  ///< blocks of a tile that each warp would keep
+    alignas(4) uint8_t votes[kConsumers][2][4];  ///< blocks of a tile that each warp would keep, of two tiles in turn
   };
   static constexpr size_t kSharedBytes = sizeof(Shared);
 };

@@ -1,28 +1,18 @@
 // A warpgroup that computes 64 rows, tile by tile: scores, softmax, P.V, one after the other. What it leaves idle the
 // two other warpgroups use: while one is in its softmax, the tensor cores work for them.
-//
-// Values that steer control flow or address shared memory go through a warp reduction once (uniform()): ptxas then
-// keeps them in uniform registers. Without it each wgmma waits for its descriptor to be moved there, and a branch
-// around a wgmma makes ptxas serialise all of them.
 #pragma once
 
 #include "attention/sm90/prefill/config.h"
 #include "attention/sm90/prefill/kernel_params.h"
 #include "attention/sm90/prefill/report.cuh"
 #include "attention/sm90/prefill/rows.cuh"
+#include "attention/sm90/prefill/uniform.cuh"
 #include "attention/sm90/prefill/vote.cuh"
 #include "ptx/cluster.h"
 #include "ptx/sync.h"
 #include "ptx/wgmma.h"
 
 namespace longhaul::sm90 {
-
-__device__ __forceinline__ int uniform(int x) { return __reduce_max_sync(0xffffffff, x); }
-__device__ __forceinline__ GroupTiles uniform(const GroupTiles& x) {
-  return {uniform(x.newer),     uniform(x.count), uniform(x.first_key),
-          uniform(x.kv_length), uniform(x.begin), uniform(x.end)};
-}
-__device__ __forceinline__ FullView uniform(const FullView& x) { return {uniform(x.begin), uniform(x.end)}; }
 
 template <class Config>
 struct Consumer {
@@ -50,7 +40,7 @@ struct Consumer {
       : shared(s), p(params), group(uniform(thread / 128)), warp(uniform(thread % 128 / 32)), lane(thread % 32) {}
 
   __device__ __forceinline__ int first_row(const WorkItem& w) const {
-    return w.position + group * 64 + 16 * warp + lane / 4;
+    return w.position + group * Config::kGroupRows + 16 * warp + lane / 4;
   }
   __device__ __forceinline__ int pair() const { return 2 * (lane % 4); }
   __device__ __forceinline__ void wait(ptx::Mbarrier& barrier, uint32_t parity) {
@@ -149,11 +139,16 @@ struct Consumer {
     if (range.kv_length - first_key < Config::kTileKeys) clear_past_end(tile, range.kv_length - first_key);
     ptx::pin(o);
     ptx::pin(s);
-    if (!Config::kSkip) ptx::wgmma_fence();
-    each_kept(keep, [&](int b) {
-      if (Config::kSkip) ptx::wgmma_fence();
-      multiply_block(o, s, b, values);
-    });
+    if (!Config::kSkip || keep == kAll) {
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) multiply_block(o, s, b, values);
+    } else {
+      each_kept(keep, [&](int b) {
+        ptx::wgmma_fence();
+        multiply_block(o, s, b, values);
+      });
+    }
     ptx::wgmma_commit();
   }
 
@@ -286,24 +281,27 @@ struct Consumer {
   __device__ __forceinline__ uint32_t vote(float (&s)[kScores], const WorkItem& w, const FullView& view, int first_key,
                                            bool plain, bool voting) {
     bool drop[kBlocks];
-    uint32_t infinite = 0, keep = 0;
     if (plain) {
       meet_and_vote(s, drop);
     } else {
       const bool masked = !view.whole(first_key, Config::kTileKeys);
-      infinite = prepare_scores(s, w, first_key, masked);
+      const uint32_t infinite = prepare_scores(s, w, first_key, masked);
       meet_in_any_case(s, masked, voting, drop);
-    }
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b)
-      keep |= (__any_sync(0xffffffff, !drop[b] || (infinite >> b & 1) != 0) ? 1U : 0U) << b;
+      for (int b = 0; b < kBlocks; ++b) drop[b] = drop[b] && !(infinite >> b & 1);
+    }
+    uint32_t keep = 0;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) keep |= (__any_sync(0xffffffff, !drop[b]) ? 1U : 0U) << b;
+    auto& votes = shared.votes[group][vote_parity];
     if (lane == 0) {
-      shared.votes[group][warp] = static_cast<uint8_t>(keep);
+      votes[warp] = static_cast<uint8_t>(keep);
       ptx::mbarrier_arrive(&shared.vote_full[group]);
     }
     wait(shared.vote_full[group], vote_parity);
     vote_parity ^= 1;
-    return uniform(joint_vote(shared.votes[group]));
+    // One lane reads for all: its next arrival orders the read before the write that comes two votes later.
+    return uniform(lane == 0 ? joint_vote(votes) : 0);
   }
 
   /// All tiles of an item. `thresholds`: it has one.

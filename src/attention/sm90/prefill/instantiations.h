@@ -8,17 +8,17 @@
 
 namespace longhaul::sm90 {
 
-using PrefillLauncher = cudaError_t (*)(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
+using PrefillLauncher = cudaError_t (*)(const PrefillKernelParams&, cudaStream_t);
 
 // bfloat16 and float16, head sizes 128 and 64; dense and skipping.
-cudaError_t prefill_bf16_d128_dense(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_bf16_d128_skip(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_bf16_d64_dense(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_bf16_d64_skip(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_f16_d128_dense(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_f16_d128_skip(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_f16_d64_dense(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
-cudaError_t prefill_f16_d64_skip(const PrefillKernelParams&, int multiprocessors, cudaStream_t);
+cudaError_t prefill_bf16_d128_dense(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_bf16_d128_skip(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_bf16_d64_dense(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_bf16_d64_skip(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_f16_d128_dense(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_f16_d128_skip(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_f16_d64_dense(const PrefillKernelParams&, cudaStream_t);
+cudaError_t prefill_f16_d64_skip(const PrefillKernelParams&, cudaStream_t);
 
 struct PrefillInstantiation {
   DType dtype;

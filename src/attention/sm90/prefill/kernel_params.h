@@ -12,7 +12,7 @@ namespace longhaul::sm90 {
 
 /// Work counter and its end; written by the prepare kernel, so that lengths may change under a CUDA graph.
 struct PlanHeader {
-  int32_t next_item;    ///< clusters draw items from it; an item is a tile of p.ranks heads
+  int32_t next_item;    ///< clusters draw items from it, but for their first; an item is a tile of p.ranks heads
   int32_t total_items;  ///< 0 where the lengths are malformed
 };
 
@@ -25,7 +25,8 @@ struct RequestPlan {
 struct PrefillKernelParams {
   CUtensorMap q, k, v;  // rank 4: head size, token (in page), head, page
 
-  int32_t ranks;  // blocks of a cluster: 2 query heads of a KV head share each copy of its keys and values
+  int32_t ranks;     // blocks of a cluster: 2 query heads of a KV head share each copy of its keys and values
+  int32_t clusters;  // of the launch
   int32_t batch, heads_q, heads_kv, group;
   int64_t total_q, kv_rows;  // kv_rows: tokens if ragged, pages if paged
   const int32_t* cu_q;

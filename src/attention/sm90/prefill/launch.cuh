@@ -7,9 +7,9 @@
 
 namespace longhaul::sm90 {
 
-/// Enqueues the kernel with one block a multiprocessor, in clusters of p.ranks.
+/// Enqueues the kernel: p.clusters clusters of p.ranks blocks, a block to a multiprocessor.
 template <class Config>
-cudaError_t launch_prefill(const PrefillKernelParams& p, int multiprocessors, cudaStream_t stream) {
+cudaError_t launch_prefill(const PrefillKernelParams& p, cudaStream_t stream) {
   auto* kernel = prefill_kernel<Config>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Config::kSharedBytes));
@@ -18,7 +18,7 @@ cudaError_t launch_prefill(const PrefillKernelParams& p, int multiprocessors, cu
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(p.ranks), 1, 1};
   cudaLaunchConfig_t launch{};
-  launch.gridDim = static_cast<unsigned>(multiprocessors / p.ranks * p.ranks);
+  launch.gridDim = static_cast<unsigned>(p.clusters * p.ranks);
   launch.blockDim = Config::kThreads;
   launch.dynamicSmemBytes = Config::kSharedBytes;
   launch.stream = stream;

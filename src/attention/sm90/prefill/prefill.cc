@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -12,6 +13,7 @@
 #include "attention/sm90/prefill/tile.h"
 #include "attention/sm90/status.h"
 #include "core/cuda/check.h"
+#include "core/environment.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -28,6 +30,13 @@ PrefillLauncher find_launcher(const AttentionParams& p) {
     if (candidate.dtype == p.q_dtype && candidate.head_size == p.d && candidate.skip == skip) return candidate.launch;
   throw Unsupported(fmt::format("query has dtype {} and head size {}, but the Hopper prefill kernels have none for it",
                                 dtype_name(p.q_dtype), p.d));
+}
+
+int usable_multiprocessors() {
+  int count = 0;
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_cuda_device()),
+             "cudaDeviceGetAttribute");
+  return std::max(2, std::min(count, multiprocessors_setting().value_or(count)));  // a cluster has two blocks
 }
 
 void set_lengths(const AttentionParams& a, PrefillKernelParams& p) {
@@ -101,13 +110,14 @@ void sm90_prefill(const AttentionParams& a) {
   p.q = query_map(a, kSm90TileRows);
   p.k = key_map(a, 1 << p.box_shift);
   p.v = value_map(a, 1 << p.box_shift);
+  p.clusters = usable_multiprocessors() / p.ranks;
   const auto stream = static_cast<cudaStream_t>(a.stream);
-  launch_prepare(p, stream);
-  check_cuda(cudaGetLastError(), "the launch of the kernel that lays out prefill");
-  int multiprocessors = 0;
-  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, current_cuda_device()),
-             "cudaDeviceGetAttribute");
-  check_cuda(launch(p, multiprocessors, stream), "the launch of the prefill kernel");
+  // After everything that may refuse the call: what is refused has changed nothing.
+  if (a.skip_mask != nullptr)
+    check_cuda(cudaMemsetAsync(a.skip_mask, 0, static_cast<size_t>(a.heads_q * a.mask_groups * a.mask_blocks), stream),
+               "cudaMemsetAsync");
+  check_cuda(launch_prepare(p, stream), "the launch of the kernel that lays out prefill");
+  check_cuda(launch(p, stream), "the launch of the prefill kernel");
 }
 
 }  // namespace longhaul

@@ -93,15 +93,19 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant
     group += request_shape(p, i).groups();
   }
   if (thread == 0) {
-    *p.header = {0, total_items};
+    *p.header = {p.clusters, total_items};  // a cluster's first item has its own number
     if (p.skip_mask != nullptr && total_groups > p.mask_groups) set_status(p, kSm90MaskTooSmall);
   }
 }
 
 }  // namespace
 
-void launch_prepare(const PrefillKernelParams& p, cudaStream_t stream) {
-  prepare<<<1, kPrepareThreads, 0, stream>>>(p);
+cudaError_t launch_prepare(const PrefillKernelParams& p, cudaStream_t stream) {
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = 1;
+  launch.blockDim = kPrepareThreads;
+  launch.stream = stream;
+  return cudaLaunchKernelEx(&launch, prepare, p);  // not <<<>>>, whose error may be an older one of somebody else
 }
 
 }  // namespace longhaul::sm90

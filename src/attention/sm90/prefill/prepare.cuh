@@ -12,6 +12,6 @@ inline constexpr int kPrepareThreads = 1024;
 inline constexpr int kSortedRequests = 4096;
 
 /// Enqueues one block that checks lengths and thresholds, sorts the requests and counts their items.
-void launch_prepare(const PrefillKernelParams& p, cudaStream_t stream);
+cudaError_t launch_prepare(const PrefillKernelParams& p, cudaStream_t stream);
 
 }  // namespace longhaul::sm90

@@ -3,15 +3,12 @@
 
 #include "attention/sm90/prefill/config.h"
 #include "attention/sm90/prefill/kernel_params.h"
+#include "attention/sm90/prefill/uniform.cuh"
 #include "attention/sm90/prefill/work.cuh"
 #include "ptx/cluster.h"
 #include "ptx/tensor_copy.h"
 
 namespace longhaul::sm90 {
-
-/// Values that address copies go through a warp reduction: the copy instruction takes uniform registers, and what the
-/// compiler does not know to be uniform it hands over lane by lane, in a loop of a hundred cycles a copy.
-__device__ __forceinline__ int uniform_value(int x) { return __reduce_max_sync(0xffffffff, x); }
 
 /// Copies one tile of keys or values, box by box, to all blocks of the cluster, which share the boxes. Only boxes that
 /// hold a key of the request are copied, so that a page table's unused entries are never read.
@@ -30,7 +27,7 @@ __device__ __forceinline__ void load_tile(const PrefillKernelParams& p, const CU
 #pragma unroll 1
   for (int i = rank; i < boxes * Config::kPanels; i += p.ranks) {
     const int box = i / Config::kPanels, panel = i % Config::kPanels;
-    const int at = uniform_value(__shfl_sync(0xffffffff, place, box));
+    const int at = uniform(__shfl_sync(0xffffffff, place, box));
     const int token = p.page_size > 0 ? (first_key + (box << p.box_shift)) % p.page_size : at;
     const int page = p.page_size > 0 ? at : 0;
     uint8_t* to = destination + panel * Config::kKeyPanelBytes + (box << p.box_shift) * 128;
@@ -83,35 +80,42 @@ struct Producer {
   }
 
   static __device__ WorkItem uniform_item(const WorkItem& w) {
-    return {uniform_value(w.head),           uniform_value(w.request),     uniform_value(w.position),
-            uniform_value(w.first_position), uniform_value(w.kv_length),   uniform_value(w.q_token),
-            uniform_value(w.kv_token),       uniform_value(w.newest_tile), uniform_value(w.tiles)};
+    return {uniform(w.head),           uniform(w.request),     uniform(w.position),
+            uniform(w.first_position), uniform(w.kv_length),   uniform(w.q_token),
+            uniform(w.kv_token),       uniform(w.newest_tile), uniform(w.tiles)};
+  }
+
+  __device__ int draw_number() {
+    int item = 0;
+    if (lane == 0) item = atomicAdd(&p.header->next_item, 1);
+    return __shfl_sync(0xffffffff, item, 0);
   }
 
   /// The cluster's next item. Its first block draws, and tells the others.
   __device__ WorkItem draw() {
+    if (p.ranks == 1) return item_at(draw_number());
     const uint32_t slot = draws % 2, parity = draws / 2 & 1;
     ++draws;
     if (rank == 0) {
-      ptx::mbarrier_wait(&shared.draw_empty[slot], parity ^ 1);
-      int item = 0;
-      if (lane == 0) item = atomicAdd(&p.header->next_item, 1);
-      item = __shfl_sync(0xffffffff, item, 0);
+      ptx::mbarrier_wait_in_cluster(&shared.draw_empty[slot], parity ^ 1);
+      const int item = draw_number();
       if (lane < p.ranks) ptx::send(&shared.draws[slot], &shared.draw_full[slot], lane, item);
     }
     if (lane == 0) ptx::mbarrier_arrive_expect(&shared.draw_full[slot], sizeof(int));
     ptx::mbarrier_wait(&shared.draw_full[slot], parity);
     const int item = *static_cast<volatile int*>(&shared.draws[slot]);
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive_at(&shared.draw_empty[slot], 0);
+    if (lane == 0) ptx::mbarrier_release_at(&shared.draw_empty[slot], 0);
+    return item_at(item);
+  }
+
+  __device__ WorkItem item_at(int item) {
     if (item < p.header->total_items) return uniform_item(make_item(p, item, rank, Config::kHeadSize));
-    WorkItem none{};
-    none.head = -1;
-    return none;
+    return {.head = -1};
   }
 
   __device__ void run() {
-    for (WorkItem w = draw(); w.head >= 0;) {
+    for (WorkItem w = item_at(static_cast<int>(blockIdx.x) / p.ranks); w.head >= 0;) {
       publish(w);
       const WorkItem next = draw();  // early, so that the counter's latency hides behind the copies
       head = w.head / p.group;

@@ -64,9 +64,12 @@ struct Reporter {
     for (int i = 0; i < w.tiles; ++i, ++tiles) {
       const uint32_t slot = tiles % Config::kReports;
       wait(shared.report_full[group][slot], tiles / Config::kReports & 1);
-      const uint32_t keep = *static_cast<volatile uint8_t*>(&shared.reports[group][slot]);
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(&shared.report_empty[group][slot]);
+      uint32_t keep = 0;
+      if (lane == 0) {  // reads for all, so that its arrival orders every read before the next write
+        keep = *static_cast<volatile uint8_t*>(&shared.reports[group][slot]);
+        ptx::mbarrier_arrive(&shared.report_empty[group][slot]);
+      }
+      keep = __shfl_sync(0xffffffff, keep, 0);
       if (i < range.newer || i >= range.newer + range.count) continue;
       const int first_key = (w.newest_tile - i) * kKeysOfTile;
       if (p.skip_mask != nullptr && lane < Config::kBlocks)

@@ -44,9 +44,9 @@ struct FullView {
 };
 
 __device__ inline FullView full_view(const PrefillKernelParams& p, const WorkItem& w, int group) {
-  const int first = w.position + group * 64;
-  if (first < w.first_position || first + 64 > w.kv_length) return {};
-  return {oldest_key(p, first + 63), end_key(p, w, first)};
+  const int first = w.position + group * kSm90GroupRows;
+  if (first < w.first_position || first + kSm90GroupRows > w.kv_length) return {};
+  return {oldest_key(p, first + kSm90GroupRows - 1), end_key(p, w, first)};
 }
 
 /// The key tiles that a warpgroup's rows see, of those of its item.
@@ -59,8 +59,8 @@ struct GroupTiles {
 };
 
 __device__ inline GroupTiles group_tiles(const PrefillKernelParams& p, const WorkItem& w, int group) {
-  const int first = max(w.position + group * 64, w.first_position);
-  const int last = min(w.position + group * 64 + 63, w.kv_length - 1);
+  const int first = max(w.position + group * kSm90GroupRows, w.first_position);
+  const int last = min(w.position + (group + 1) * kSm90GroupRows - 1, w.kv_length - 1);
   if (first > last) return {};
   const int begin = oldest_key(p, first), end = end_key(p, w, last);
   if (begin >= end) return {};

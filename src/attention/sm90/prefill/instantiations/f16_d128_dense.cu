@@ -3,8 +3,8 @@
 
 namespace longhaul::sm90 {
 
-cudaError_t prefill_f16_d128_dense(const PrefillKernelParams& p, int multiprocessors, cudaStream_t stream) {
-  return launch_prefill<PrefillConfig<__half, 128, false>>(p, multiprocessors, stream);
+cudaError_t prefill_f16_d128_dense(const PrefillKernelParams& p, cudaStream_t stream) {
+  return launch_prefill<PrefillConfig<__half, 128, false>>(p, stream);
 }
 
 }  // namespace longhaul::sm90
