@@ -159,6 +159,17 @@ class Report(ProgramTest):
         text = self.fine("report", self.path("results"), "--targets", self.targets)
         self.assertIn("1 met, 1 missed, 3 not measured", text)
 
+    def test_regimes_of_a_gpu_are_judged_apart(self):
+        rows = [
+            {"id": "x.fast", "value": 3, "unit": "u", "rival": "R", "rival_value": 1, "ratio": ratio, "regime": regime}
+            for regime, ratio in (("burst", 1.9), ("sustained", 1.2))
+        ]
+        content = {"date": "2026-01-01", "machine": {"gpu": "G"}, "rows": rows}
+        self.write("results/a/gpu.json", json.dumps(content))
+        text = self.fine("report", self.path("results"), "--targets", self.targets)
+        self.assertIn("1 met, 1 missed, 3 not measured", text)
+        self.assertIn("G, burst", text)
+
     def test_an_empty_folder_measures_nothing(self):
         text = self.fine("report", self.path("results"))  # the targets that come with the program
         self.assertIn("attn.cpu.prefill.bf16.8k", text)

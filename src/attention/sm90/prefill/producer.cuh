@@ -10,17 +10,29 @@
 
 namespace longhaul::sm90 {
 
-/// Copies one tile of keys or values, box by box, to all blocks of the cluster, which share the boxes. Only boxes that
-/// hold a key of the request are copied, so that a page table's unused entries are never read.
+/// Boxes of a tile that hold a key of the request; others are not copied, so that a page table's unused entries are
+/// never read.
+template <class Config>
+__device__ __forceinline__ int boxes_of(const PrefillKernelParams& p, const WorkItem& w, int tile) {
+  return (min(Config::kTileKeys, w.kv_length - tile * Config::kTileKeys) + (1 << p.box_shift) - 1) >> p.box_shift;
+}
+
+/// Where box `lane` of a tile lies: its token, or its page.
+template <class Config>
+__device__ __forceinline__ int find_box(const PrefillKernelParams& p, const WorkItem& w, int tile, int lane) {
+  const int first_key = tile * Config::kTileKeys + (lane << p.box_shift);
+  if (p.page_size == 0) return w.kv_token + first_key;
+  return lane < boxes_of<Config>(p, w, tile) ? p.page_table[w.request * p.page_table_request + first_key / p.page_size]
+                                             : 0;
+}
+
+/// Copies one tile of keys or values, box by box, to all blocks of the cluster, which share the boxes. `place`: where
+/// the lane's box lies.
 template <class Config>
 __device__ __forceinline__ void load_tile(const PrefillKernelParams& p, const CUtensorMap& map, const WorkItem& w,
-                                          int head, int tile, uint8_t* destination, ptx::Mbarrier* full, int rank,
-                                          int lane) {
-  const int first_key = tile * Config::kTileKeys;
-  const int boxes = (min(Config::kTileKeys, w.kv_length - first_key) + (1 << p.box_shift) - 1) >> p.box_shift;
-  int place = w.kv_token + first_key + (lane << p.box_shift);  // of box `lane`: its token, or its page
-  if (p.page_size > 0 && lane < boxes)
-    place = p.page_table[w.request * p.page_table_request + (first_key + (lane << p.box_shift)) / p.page_size];
+                                          int head, int tile, int place, uint8_t* destination, ptx::Mbarrier* full,
+                                          int rank, int lane) {
+  const int first_key = tile * Config::kTileKeys, boxes = boxes_of<Config>(p, w, tile);
   if (lane == 0) ptx::mbarrier_arrive_expect(full, (boxes << p.box_shift) * 128 * Config::kPanels);
   __syncwarp();
   const bool elected = ptx::elect_lane();
@@ -51,9 +63,10 @@ struct Producer {
 
   int head = 0;  // of keys and values
 
-  __device__ void load(const CUtensorMap& map, const WorkItem& w, int tile) {
+  __device__ void load(const CUtensorMap& map, const WorkItem& w, int tile, int place_of_box) {
     ptx::mbarrier_wait(&shared.tile_empty[place.stage], place.parity ^ 1);
-    load_tile<Config>(p, map, w, head, tile, shared.tiles[place.stage], &shared.tile_full[place.stage], rank, lane);
+    load_tile<Config>(p, map, w, head, tile, place_of_box, shared.tiles[place.stage], &shared.tile_full[place.stage],
+                      rank, lane);
     place.advance();
   }
 
@@ -120,9 +133,13 @@ struct Producer {
       const WorkItem next = draw();  // early, so that the counter's latency hides behind the copies
       head = w.head / p.group;
       load_query(w);
+      int next_place = w.tiles > 0 ? find_box<Config>(p, w, w.newest_tile, lane) : 0;
       for (int i = 0; i < w.tiles; ++i) {
-        load(p.k, w, w.newest_tile - i);
-        load(p.v, w, w.newest_tile - i);
+        const int tile = w.newest_tile - i, place_of_box = next_place;
+        // A tile ahead: reading the page table takes longer than a tile has time for.
+        if (i + 1 < w.tiles) next_place = find_box<Config>(p, w, tile - 1, lane);
+        load(p.k, w, tile, place_of_box);
+        load(p.v, w, tile, place_of_box);
       }
       w = next;
     }
