@@ -65,7 +65,9 @@ class Run:
         self.options, self.torch = options, torch
         self.gpu = timing.Gpu(torch)
         self.competitors = Competitors(torch, lib)
-        self.rows, self.missing = [], {}
+        self.rows = []
+        self.missing = {}  # case -> rival -> why it did not run
+        self.case_name = ""
 
     # ---- competitors of a case
     def check(self, name, data, call, output):
@@ -87,13 +89,16 @@ class Run:
         for name in self.options.rivals if self.options.rivals is not None else self.competitors.RIVALS:
             try:
                 calls[name] = self.check(name, data, *getattr(self.competitors, name)(data, **options))
-            except NotImplementedError as reason:
-                self.missing.setdefault(name, str(reason))
+            except NotImplementedError as reason:  # not for this case
+                self.leave_out(name, str(reason))
             except Exception as reason:  # a rival that cannot run here must not end the run
                 if self.options.rivals is not None:
                     raise SystemExit(f"run.py: --rivals names {name}, but it cannot run: {reason}") from reason
-                self.missing[name] = f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}"
+                self.leave_out(name, f"{type(reason).__name__}: {reason}")
         return calls
+
+    def leave_out(self, name, reason):
+        self.missing.setdefault(self.case_name, {})[name] = (reason.splitlines() or [""])[0]
 
     def each_regime(self, calls):
         for regime in timing.REGIMES:
@@ -218,10 +223,11 @@ class Run:
                 except Exception as reason:
                     if self.options.rivals is not None:
                         raise SystemExit(f"run.py: --rivals names fmha_v2, but it cannot run: {reason}") from reason
-                    self.missing["fmha_v2"] = f"{type(reason).__name__}: {reason}"
+                    self.leave_out("fmha_v2", f"{type(reason).__name__}: {reason}")
             self.skip_rows(data, "hot", {f"s{100 * s:.0f}": 1e-3}, rivals)
 
     def case(self, name):
+        self.case_name = name
         k = 1024
         match name:
             case "causal.16k" | "causal.64k" | "full.16k" | "full.64k":
@@ -278,8 +284,9 @@ def main(arguments):
         if options.json:  # after every case: what is measured stays if the run ends early
             full = result | {"versions": run.competitors.versions, "not_run": run.missing, "rows": run.rows}
             pathlib.Path(options.json).write_text(json.dumps(full, indent=1) + "\n")
-    for name, reason in run.missing.items():
-        print(f"not run: {name}: {reason}")
+    for case, reasons in run.missing.items():
+        for name, reason in reasons.items():
+            print(f"not run: {case}: {name}: {reason}")
 
 
 if __name__ == "__main__":

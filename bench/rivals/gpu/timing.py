@@ -114,6 +114,7 @@ class Gpu:
             self.torch.cuda.synchronize()
 
     def time(self, calls, regime, rounds):
+        self.host = {}  # by id, which a call of another case may have had
         for call in calls.values():
             self._host_seconds(call)
         if regime == "sustained":
