@@ -36,6 +36,11 @@ void check_struct(const void* object, const char* name, size_t struct_size, size
     throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at least {}: call the init function first",
                                       name, struct_size, oldest));
   }
+  constexpr size_t kLargest = 1 << 16;  // far beyond any version's; more is memory that was never initialised
+  if (struct_size > kLargest) {
+    throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at most {}: call the init function first",
+                                      name, struct_size, kLargest));
+  }
   const auto* bytes = static_cast<const unsigned char*>(object);
   if (struct_size > known && std::any_of(bytes + known, bytes + struct_size, [](unsigned char b) { return b != 0; })) {
     throw Unsupported(fmt::format("{} uses fields beyond its first {} bytes, which library version {} does not know",

@@ -139,6 +139,8 @@ static void test_convert(void) {
   EXPECT_FAILURE(lh_convert(NULL, LH_FLOAT32, bf16, LH_FLOAT16, 1), LH_INVALID_ARGUMENT, "source is NULL");
   EXPECT_FAILURE(lh_convert(values, LH_INT32, bf16, LH_FLOAT16, 1), LH_INVALID_ARGUMENT, "source_dtype is 4");
   EXPECT_FAILURE(lh_convert(values, LH_FLOAT32, bf16, 77, 1), LH_INVALID_ARGUMENT, "target_dtype is 77");
+  EXPECT_FAILURE(lh_convert(values, LH_FLOAT32, bf16, LH_BFLOAT16, SIZE_MAX), LH_INVALID_ARGUMENT, "count is 1844");
+  EXPECT_FAILURE(lh_convert(bf16, LH_BFLOAT16, back, LH_FLOAT32, SIZE_MAX / 8 + 1), LH_INVALID_ARGUMENT, "at most");
 
   /* More elements than one internal chunk, each in its place. */
   enum { kMany = 5000 };
@@ -178,6 +180,8 @@ static void test_growing_structures(void) {
   EXPECT_FAILURE(lh_attention_workspace_bytes(&larger.args, LH_PREFILL, &bytes), LH_UNSUPPORTED, "does not know");
   p->args.struct_size = 0;
   EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "args->struct_size is 0");
+  p->args.struct_size = SIZE_MAX - 7;
+  EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "it must be at most 65536");
   EXPECT_FAILURE(lh_prefill(NULL), LH_INVALID_ARGUMENT, "args is NULL");
   free_problem(p);
 }

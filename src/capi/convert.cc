@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 
 #include "capi/status.h"
@@ -74,6 +75,10 @@ void convert(const void* source, lh_dtype source_dtype, void* target, lh_dtype t
   }
   require_pointer(source, "source");
   require_pointer(target, "target");
+  const size_t element = std::max(dtype_size(from), dtype_size(to));
+  if (const size_t most = PTRDIFF_MAX / element; count > most) {
+    throw InvalidArgument(fmt::format("count is {}, but it must be at most {}: no array is larger", count, most));
+  }
   std::array<float, kChunk> values;
   for (size_t begin = 0; begin < count; begin += kChunk) {
     const size_t n = std::min(kChunk, count - begin);
