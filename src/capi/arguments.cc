@@ -24,10 +24,13 @@ static_assert(LH_LAMBDA_PER_HEAD == static_cast<int>(Lambda::Kind::per_head));
 
 }  // namespace
 
+// Far beyond any version's; more is memory that was never initialised.
+constexpr size_t kLargest = 1 << 16;
+
 void check_init_size(const char* type, size_t struct_size, size_t oldest) {
-  if (struct_size < oldest) {
+  if (struct_size < oldest || struct_size > kLargest) {
     throw InvalidArgument(
-        fmt::format("struct_size is {}, but it must be sizeof({}), at least {}", struct_size, type, oldest));
+        fmt::format("struct_size is {}, but it must be sizeof({}), from {} to {}", struct_size, type, oldest, kLargest));
   }
 }
 
@@ -36,7 +39,6 @@ void check_struct(const void* object, const char* name, size_t struct_size, size
     throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at least {}: call the init function first",
                                       name, struct_size, oldest));
   }
-  constexpr size_t kLargest = 1 << 16;  // far beyond any version's; more is memory that was never initialised
   if (struct_size > kLargest) {
     throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at most {}: call the init function first",
                                       name, struct_size, kLargest));

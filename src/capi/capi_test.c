@@ -180,6 +180,7 @@ static void test_growing_structures(void) {
   EXPECT_FAILURE(lh_attention_workspace_bytes(&larger.args, LH_PREFILL, &bytes), LH_UNSUPPORTED, "does not know");
   p->args.struct_size = 0;
   EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "args->struct_size is 0");
+  EXPECT_FAILURE(lh_attention_args_init(&p->args, SIZE_MAX), LH_INVALID_ARGUMENT, "from ");
   p->args.struct_size = SIZE_MAX - 7;
   EXPECT_FAILURE(lh_prefill(&p->args), LH_INVALID_ARGUMENT, "it must be at most 65536");
   EXPECT_FAILURE(lh_prefill(NULL), LH_INVALID_ARGUMENT, "args is NULL");
