@@ -184,23 +184,46 @@ TEST_P(InPhase, ResultsOverInputsAreRefused) {
   const auto refused = [&](TensorView AttentionArgs::* result, const char* name, TensorView AttentionArgs::* input,
                            const char* input_name) {
     AttentionArgs args = good;
-    // The result's last element lies on the input's first, the rest before: inputs have room before them in `memory`.
+    // The result's last bytes lie on the input's first, the rest before: inputs have room before them in `memory`.
     const auto bytes = static_cast<int64_t>((args.*result).size() * dtype_size((args.*result).dtype));
-    std::vector<char> memory(static_cast<size_t>((args.*input).size() + (args.*result).size()) * 4 + 64);
+    std::vector<char> memory(static_cast<size_t>((args.*input).size() + (args.*result).size()) * 8 + 64);
     char* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
     (args.*result).data = at;
-    (args.*input).data = at + bytes - 4;
+    (args.*input).data = at + (bytes - 1) / 8 * 8;
     const std::string message = message_of(args, GetParam());
     EXPECT_NE(message.find(std::string(name) + " at "), std::string::npos) << message;
     EXPECT_NE(message.find(std::string("overlaps ") + input_name + " at "), std::string::npos) << message;
-    (args.*input).data = at + bytes;
+    (args.*input).data = at + (bytes + 7) / 8 * 8;
     EXPECT_EQ(message_of(args, GetParam()), "accepted") << name << " right before " << input_name;
   };
   for (const auto& [result, name] :
-       {std::pair{&AttentionArgs::output, "output"}, std::pair{&AttentionArgs::lse, "lse"}}) {
+       {std::pair{&AttentionArgs::output, "output"}, std::pair{&AttentionArgs::lse, "lse"},
+        std::pair{&AttentionArgs::counters, "counters"}, std::pair{&AttentionArgs::skip_mask, "skip_mask"}}) {
     refused(result, name, &AttentionArgs::query, "query");
     refused(result, name, &AttentionArgs::key, "key");
     refused(result, name, &AttentionArgs::value, "value");
+  }
+}
+
+TEST_P(InPhase, ResultsOverEachOtherAndTheWorkspaceAreRefused) {
+  ScoreCase test(std::vector<float>(40, 0.0F), 4, 2, 2, GetParam());
+  test.run();
+  const std::pair<TensorView AttentionArgs::*, std::string> results[] = {{&AttentionArgs::output, "output"},
+                                                                         {&AttentionArgs::lse, "lse"},
+                                                                         {&AttentionArgs::counters, "counters"},
+                                                                         {&AttentionArgs::skip_mask, "skip_mask"}};
+  for (size_t i = 0; i < std::size(results); ++i) {
+    for (size_t j = i + 1; j < std::size(results); ++j) {
+      AttentionArgs args = test.args;
+      (args.*results[j].first).data = (args.*results[i].first).data;
+      const std::string message = message_of(args, GetParam());
+      EXPECT_NE(message.find(results[i].second + " at "), std::string::npos) << message;
+      EXPECT_NE(message.find("overlaps " + results[j].second + " at "), std::string::npos) << message;
+    }
+    AttentionArgs args = test.args;
+    args.workspace = (args.*results[i].first).data;
+    args.workspace_bytes = 1;
+    EXPECT_NE(message_of(args, GetParam()).find("overlaps workspace at "), std::string::npos) << results[i].second;
   }
 }
 

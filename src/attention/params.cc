@@ -1,5 +1,8 @@
 #include "attention/params.h"
 
+#include <iterator>
+#include <utility>
+
 #include "attention/argument_checks.h"
 #include "attention/mask_layout.h"
 #include "attention/overlap.h"
@@ -13,15 +16,6 @@ namespace {
 
 using namespace checks;
 
-// Other threads still read the inputs while a result is written.
-void check_apart(const TensorView& result, const char* name, const AttentionArgs& args) {
-  for (const auto& [input, input_name] :
-       {std::pair{&args.query, "query"}, std::pair{&args.key, "key"}, std::pair{&args.value, "value"}})
-    if (overlap(result, *input))
-      fail("{} at {} overlaps {} at {}, but results need memory of their own", name, result.data, input_name,
-           input->data);
-}
-
 void read_results(const AttentionArgs& args, AttentionParams& p) {
   const TensorView& out = args.output;
   check_required(out, "output");
@@ -33,7 +27,6 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
     fail("output is {}, but its shape must be [{}, {}, {}]", out.describe(), p.total_q, p.heads_q, p.dv);
   check_last_contiguous(out, "output");
   check_no_alias(out, "output");
-  check_apart(out, "output", args);
   p.out_dtype = out.dtype;
   p.out = out.data;
   p.out_token = out.stride[0];
@@ -43,7 +36,6 @@ void read_results(const AttentionArgs& args, AttentionParams& p) {
   if (!has_shape(args.lse, DType::f32, {p.heads_q, p.total_q}))
     fail("lse is {}, but it must be float32[{}, {}]", args.lse.describe(), p.heads_q, p.total_q);
   check_no_alias(args.lse, "lse");
-  check_apart(args.lse, "lse", args);
   p.lse = static_cast<float*>(args.lse.data);
   p.lse_head = args.lse.stride[0];
   p.lse_token = args.lse.stride[1];
@@ -121,6 +113,39 @@ void read_execution(const AttentionArgs& args, AttentionParams& p) {
   p.workspace = args.workspace;
 }
 
+// While a result is written, other threads read the inputs and write the other results.
+void check_results_apart(const AttentionArgs& args, const AttentionParams& p) {
+  TensorView workspace;
+  if (args.workspace != nullptr && args.workspace_bytes > 0)
+    workspace = TensorView(args.workspace, DType::u8, {static_cast<int64_t>(args.workspace_bytes)}, p.device);
+  using Named = std::pair<const char*, const TensorView*>;
+  const Named views[] = {{"output", &args.output},
+                         {"lse", &args.lse},
+                         {"counters", &args.counters},
+                         {"skip_mask", &args.skip_mask},
+                         {"probe_skipped", &args.probe_skipped},
+                         {"workspace", &workspace},
+                         {"query", &args.query},
+                         {"key", &args.key},
+                         {"value", &args.value},
+                         {"cu_seqlens_q", &args.cu_seqlens_q},
+                         {"cu_seqlens_kv", &args.cu_seqlens_kv},
+                         {"page_table", &args.page_table},
+                         {"kv_lengths", &args.kv_lengths},
+                         {"sinks", &args.sinks},
+                         {"query_scale", &args.query_scale},
+                         {"key_scale", &args.key_scale},
+                         {"value_scale", &args.value_scale},
+                         {"lambda.values", &args.lambda.values},
+                         {"probe_lambdas", &args.probe_lambdas}};
+  constexpr size_t kResults = 6;
+  for (size_t i = 0; i < kResults; ++i)
+    for (size_t j = i + 1; j < std::size(views); ++j)
+      if (views[i].second->given() && views[j].second->given() && overlap(*views[i].second, *views[j].second))
+        fail("{} at {} overlaps {} at {}, but results need memory of their own", views[i].first, views[i].second->data,
+             views[j].first, views[j].second->data);
+}
+
 }  // namespace
 
 AttentionParams make_params(const AttentionArgs& args, Phase phase) {
@@ -129,6 +154,7 @@ AttentionParams make_params(const AttentionArgs& args, Phase phase) {
   if (p.device == Device::cuda) check_cuda_results(args);
   read_reports(args, phase, p);
   read_execution(args, p);
+  check_results_apart(args, p);
   return p;
 }
 
