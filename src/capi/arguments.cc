@@ -29,8 +29,8 @@ constexpr size_t kLargest = 1 << 16;
 
 void check_init_size(const char* type, size_t struct_size, size_t oldest) {
   if (struct_size < oldest || struct_size > kLargest) {
-    throw InvalidArgument(
-        fmt::format("struct_size is {}, but it must be sizeof({}), from {} to {}", struct_size, type, oldest, kLargest));
+    throw InvalidArgument(fmt::format("struct_size is {}, but it must be sizeof({}), from {} to {}", struct_size, type,
+                                      oldest, kLargest));
   }
 }
 
