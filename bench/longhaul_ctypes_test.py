@@ -30,7 +30,7 @@ class CtypesTest(unittest.TestCase):
 
     def test_library(self):
         self.assertRegex(self.lib.version, r"^\d+\.\d+\.\d+$")
-        self.assertIn(self.lib.isa, ("portable", "avx2", "avx512"))
+        self.assertIn(self.lib.isa, ("portable", "avx2", "avx512", "amx"))
         self.assertGreaterEqual(self.lib.default_threads, 1)
 
     def test_both_phases_match_the_oracle(self):
