@@ -222,8 +222,10 @@ TEST_P(InPhase, ResultsOverEachOtherAndTheWorkspaceAreRefused) {
     }
     AttentionArgs args = test.args;
     args.workspace = (args.*results[i].first).data;
-    args.workspace_bytes = 1;
-    EXPECT_NE(message_of(args, GetParam()).find("overlaps workspace at "), std::string::npos) << results[i].second;
+    for (const size_t bytes : {size_t{1}, size_t{1} << 47, static_cast<size_t>(INT64_MAX), SIZE_MAX}) {
+      args.workspace_bytes = bytes;
+      EXPECT_NE(message_of(args, GetParam()).find("overlaps workspace at "), std::string::npos) << results[i].second;
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "attention/params.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -116,8 +117,9 @@ void read_execution(const AttentionArgs& args, AttentionParams& p) {
 // While a result is written, other threads read the inputs and write the other results.
 void check_results_apart(const AttentionArgs& args, const AttentionParams& p) {
   TensorView workspace;
-  if (args.workspace != nullptr && args.workspace_bytes > 0)
-    workspace = TensorView(args.workspace, DType::u8, {static_cast<int64_t>(args.workspace_bytes)}, p.device);
+  constexpr size_t kMost = size_t{1} << 47;  // no address space of a process is larger; sums of addresses stay in range
+  if (const size_t bytes = std::min(args.workspace_bytes, kMost); args.workspace != nullptr && bytes > 0)
+    workspace = TensorView(args.workspace, DType::u8, {static_cast<int64_t>(bytes)}, p.device);
   using Named = std::pair<const char*, const TensorView*>;
   const Named views[] = {{"output", &args.output},
                          {"lse", &args.lse},

@@ -25,12 +25,12 @@ static_assert(LH_LAMBDA_PER_HEAD == static_cast<int>(Lambda::Kind::per_head));
 }  // namespace
 
 // Far beyond any version's; more is memory that was never initialised.
-constexpr size_t kLargest = 1 << 16;
+constexpr size_t kLargestStruct = 1 << 16;
 
 void check_init_size(const char* type, size_t struct_size, size_t oldest) {
-  if (struct_size < oldest || struct_size > kLargest) {
+  if (struct_size < oldest || struct_size > kLargestStruct) {
     throw InvalidArgument(fmt::format("struct_size is {}, but it must be sizeof({}), from {} to {}", struct_size, type,
-                                      oldest, kLargest));
+                                      oldest, kLargestStruct));
   }
 }
 
@@ -39,9 +39,9 @@ void check_struct(const void* object, const char* name, size_t struct_size, size
     throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at least {}: call the init function first",
                                       name, struct_size, oldest));
   }
-  if (struct_size > kLargest) {
+  if (struct_size > kLargestStruct) {
     throw InvalidArgument(fmt::format("{}->struct_size is {}, but it must be at most {}: call the init function first",
-                                      name, struct_size, kLargest));
+                                      name, struct_size, kLargestStruct));
   }
   const auto* bytes = static_cast<const unsigned char*>(object);
   if (struct_size > known && std::any_of(bytes + known, bytes + struct_size, [](unsigned char b) { return b != 0; })) {

@@ -6,6 +6,10 @@ import math
 SCALE = 1 / math.sqrt(128)
 
 
+class NotForThisCase(Exception):
+    """The competitor cannot do what the case asks for."""
+
+
 class Competitors:
     def __init__(self, torch, lib):
         self.torch, self.lib = torch, lib
@@ -34,7 +38,7 @@ class Competitors:
     def cudnn(self, data, pages=None):
         """cuDNN by PyTorch's scaled_dot_product_attention, which needs neither pages nor a shorter query."""
         if pages is not None or data.shape.queries != data.shape.keys:
-            raise NotImplementedError("cuDNN is called through PyTorch, which has neither pages nor chunks")
+            raise NotForThisCase("cuDNN is called through PyTorch, which has neither pages nor chunks")
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         q, k, v = (t.transpose(0, 1)[None] for t in (data.q, data.k, data.v))
@@ -51,7 +55,7 @@ class Competitors:
     def fa3(self, data, pages=None):
         """FlashAttention 3 as FlashInfer ships it."""
         if pages is not None:
-            raise NotImplementedError("FA3 is timed without pages")
+            raise NotForThisCase("FA3 is timed without pages")
         import flashinfer
         from flashinfer.prefill import single_prefill_with_kv_cache
 
@@ -65,7 +69,7 @@ class Competitors:
 
     def fa4(self, data, pages=None):
         if pages is not None:
-            raise NotImplementedError("flash-attn-4 is timed without pages")
+            raise NotForThisCase("flash-attn-4 is timed without pages")
         import importlib.metadata
 
         from flash_attn.cute import flash_attn_func
@@ -92,7 +96,7 @@ class Competitors:
         self.versions["fmha_v2"] = f"FlashInfer {flashinfer.__version__}"
         s, torch = data.shape, self.torch
         if pages is None and s.queries != s.keys:
-            raise NotImplementedError("fmha_v2 gives wrong results for contiguous chunks")
+            raise NotForThisCase("fmha_v2 gives wrong results for contiguous chunks")
         if pages is None:
             tensors, layout, extra = (data.q, data.k, data.v), "SEPARATE_Q_K_V", {}
         else:

@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import timing  # noqa: E402
+from competitors import Competitors, NotForThisCase  # noqa: E402
 
 LIMIT = 0.02  # relative root mean square of an output's difference from float32
 CASES = (
@@ -60,8 +61,6 @@ def options_of(arguments):
 
 class Run:
     def __init__(self, options, torch, lib):
-        from competitors import Competitors
-
         self.options, self.torch = options, torch
         self.gpu = timing.Gpu(torch)
         self.competitors = Competitors(torch, lib)
@@ -89,7 +88,7 @@ class Run:
         for name in self.options.rivals if self.options.rivals is not None else self.competitors.RIVALS:
             try:
                 calls[name] = self.check(name, data, *getattr(self.competitors, name)(data, **options))
-            except NotImplementedError as reason:  # not for this case
+            except NotForThisCase as reason:
                 self.leave_out(name, str(reason))
             except Exception as reason:  # a rival that cannot run here must not end the run
                 if self.options.rivals is not None:
