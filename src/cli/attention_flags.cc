@@ -32,7 +32,7 @@ void AttentionFlags::add_mask_and_scores(CLI::App& command) {
   command.add_flag("--full", full, "A query sees all keys")->excludes(causal_flag);
   command.add_option("--window-left", window_left, "A query at position p sees keys from p - N on (-1: all)")
       ->type_name("N")
-      ->check(whole_number(-1, kNoLimit))
+      ->transform(whole_number(-1, kNoLimit))
       ->capture_default_str();
   command.add_option("--soft-cap", soft_cap, "Scores become C * tanh(score / C) (0: off)")
       ->type_name("C")
@@ -60,11 +60,12 @@ void AttentionFlags::add_skipping(CLI::App& command) {
           "--config", config,
           "Take rule and lambda from this file: Longhaul's or TensorRT-LLM's YAML, or a checkpoint's config.json")
       ->type_name("FILE")
+      ->check(path_of("file"))
       ->excludes("--lambda")
       ->excludes("--scale-factor");
   command.add_option("--layer", layer, "With --config: the layer that the tensors are of")
       ->type_name("N")
-      ->check(whole_number(0, 1 << 20))
+      ->transform(whole_number(0, 1 << 20))
       ->needs("--config");
   command.add_flag("--extrapolate", extrapolate, "With --config: allow a context length outside the calibrated range")
       ->needs("--config");
@@ -82,7 +83,7 @@ void AttentionFlags::add_rule(CLI::App& command) {
 void AttentionFlags::add_threads(CLI::App& command) {
   command.add_option("--threads", threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
       ->type_name("N")
-      ->check(whole_number(0, 1024))
+      ->transform(whole_number(0, 1024))
       ->capture_default_str();
 }
 

@@ -220,14 +220,14 @@ void add_oracle_flags(CLI::App& command, AttendOptions& options) {
       .add_option("--group-rows", options.group_rows,
                   "With --reference: query rows that vote together (0 in decode: all)")
       ->type_name("N")
-      ->check(whole_number(0, 1 << 20));
+      ->transform(whole_number(0, 1 << 20));
   command.add_option("--block-keys", options.block_keys, "With --reference: keys skipped together")
       ->type_name("N")
-      ->check(whole_number(1, 1 << 20));
+      ->transform(whole_number(1, 1 << 20));
   command
       .add_option("--tile-keys", options.tile_keys, "With --reference: keys whose maximum joins the reference at once")
       ->type_name("N")
-      ->check(whole_number(1, 1 << 20));
+      ->transform(whole_number(1, 1 << 20));
   command.add_flag("--one-part", options.one_part,
                    "With --reference, in decode: do not follow the kernel's splits of the keys");
 }
@@ -245,8 +245,8 @@ void add_attend(CLI::App& program, Invocation& invocation) {
                                          "so.\nWritten: output, log_sum_exp, counters, "
                                          "with --skip-mask the mask by head, voting "
                                          "group and block.");
-  command->add_option("--qkv", options->qkv, "Input")->required()->type_name("FILE.safetensors");
-  command->add_option("--out", options->out, "Output")->required()->type_name("FILE.safetensors");
+  command->add_option("--qkv", options->qkv, "Input")->required()->type_name("FILE.safetensors")->check(path_of("file"));
+  command->add_option("--out", options->out, "Output")->required()->type_name("FILE.safetensors")->check(path_of("file"));
   command->add_option("--prefix", options->input.prefix, "The tensors' names begin with this, as in 'layer.5.'")
       ->type_name("TEXT");
   command

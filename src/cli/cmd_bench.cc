@@ -149,7 +149,8 @@ int run_bench(const Invocation& invocation, const BenchOptions& options) {
   for (const BenchCase& bench : cases) {
     const BenchOutcome outcome = run_bench_case(bench);
     print_case(bench, outcome);
-    flush_text();
+    // With a file to write, the rest is worth measuring also where nobody reads the text.
+    invocation.json.empty() ? check_output() : flush_text();
     for (Json& row : bench_rows(bench, outcome)) json["rows"].push_back(std::move(row));
   }
   write_json(invocation.json, json);
@@ -184,23 +185,23 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->check(CLI::IsMember({"prefill", "decode"}))
       ->capture_default_str();
   command->add_option("--length", options->length, "Context length of a request")
-      ->check(whole_number(1, 1 << 24))
+      ->transform(whole_number(1, 1 << 24))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "Requests")->check(whole_number(1, 1 << 16))->capture_default_str();
+  command->add_option("--batch", options->batch, "Requests")->transform(whole_number(1, 1 << 16))->capture_default_str();
   command
       ->add_option("--query-tokens", options->query_tokens, "Query tokens a request (0: all in prefill, 1 in decode)")
-      ->check(whole_number(0, 1 << 24));
+      ->transform(whole_number(0, 1 << 24));
   command->add_option("--heads-q", options->heads_q, "Query heads")
-      ->check(whole_number(1, 1024))
+      ->transform(whole_number(1, 1024))
       ->capture_default_str();
   command->add_option("--heads-kv", options->heads_kv, "Key/value heads")
-      ->check(whole_number(1, 1024))
+      ->transform(whole_number(1, 1024))
       ->capture_default_str();
   command->add_option("--head-size", options->head_size, "Head size")
       ->check(CLI::IsMember({64, 128, 256}))
       ->capture_default_str();
   command->add_option("--page-size", options->page_size, "Tokens a page of the cache, pages shuffled (0: not paged)")
-      ->check(whole_number(0, 256));
+      ->transform(whole_number(0, 256));
   const auto dtypes = CLI::IsMember({"bfloat16", "float16", "float32", "float8_e4m3"});
   command->add_option("--dtype", options->dtype, "Type of query, and of key and value unless --kv-dtype says otherwise")
       ->check(dtypes)
@@ -215,9 +216,9 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   command->add_flag("--dense-only", options->dense_only, "Only lambda none");
   command->add_flag("--no-ceilings", options->no_ceilings, "Do not measure this machine's limits");
   command->add_option("--threads", options->threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
-      ->check(whole_number(0, 1024));
+      ->transform(whole_number(0, 1024));
   command->add_option("--repeat", options->repeat, "Rounds; at least 20 for a result to keep")
-      ->check(whole_number(1, 10000))
+      ->transform(whole_number(1, 10000))
       ->capture_default_str();
   // A set fixes these.
   for (const char* name : {"--phase", "--dtype", "--length", "--batch", "--device"}) {

@@ -187,15 +187,17 @@ void add_demo(CLI::App& program, Invocation& invocation) {
                    "Captured activations: a .safetensors file with layer.N.query, layer.N.key, layer.N.value, or a "
                    "folder of such "
                    "files (default: those that come with the program)")
-      ->type_name("PATH");
+      ->type_name("PATH")
+      ->check(path_of("file or folder"));
   command->add_option("--out", options->out, "Folder for the picture and the settings")
       ->type_name("DIR")
+      ->check(path_of("folder"))
       ->capture_default_str();
   command->add_option("--repeat", options->repeat, "Timed rounds of the prefill")
-      ->check(whole_number(1, 1000))
+      ->transform(whole_number(1, 1000))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
-      ->check(whole_number(0, 1024));
+      ->transform(whole_number(0, 1024));
   finish_command(*command, invocation,
                  "  longhaul demo\n  longhaul demo --data my_model.safetensors --out results --json results/demo.json",
                  [&invocation, options] { return run_demo(invocation, *options); });

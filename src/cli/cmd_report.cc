@@ -180,10 +180,11 @@ void add_report(CLI::App& program, Invocation& invocation) {
       "Print the results of a folder against the targets\n\nA row with ratio 1 equals its rival; a target that no "
       "file measures is shown as not measured.");
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("DIR", options->folder, "Folder of result files, searched with its subfolders")->required();
+  command->add_option("DIR", options->folder, "Folder of result files, searched with its subfolders")->required()->check(path_of("folder"));
   command
       ->add_option("--targets", options->targets, "The table of targets (default: the one that comes with the program)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(path_of("file"));
   command->add_flag("--all", options->all, "Also show the results that have no target (--json always holds them)");
   finish_command(*command, invocation,
                  "  longhaul report bench/results\n  longhaul report bench/results --json summary.json",

@@ -86,7 +86,7 @@ void add_verify(CLI::App& program, Invocation& invocation) {
       "Exit status 1 where a result lies outside the tolerance that its dtype allows.");
   auto flags = std::make_shared<VerifyFlags>();
   command->add_option("--seed", flags->seed, "Which cases are drawn")
-      ->check(whole_number(0, kNoLimit))
+      ->transform(whole_number(0, kNoLimit))
       ->capture_default_str();
   command->add_option("--seconds", flags->seconds, "Go on with further seeds until so much time has passed")
       ->type_name("T")
@@ -99,7 +99,7 @@ void add_verify(CLI::App& program, Invocation& invocation) {
       ->excludes(device);
   command->add_option("--case", flags->only, "One case of the seed, to see a failure again")
       ->type_name("N")
-      ->check(whole_number(0, 1 << 20));
+      ->transform(whole_number(0, 1 << 20));
   finish_command(*command, invocation,
                  "  longhaul verify\n  longhaul verify --seconds 600 --seed 100\n  longhaul verify --isa portable "
                  "--seed 7 --case 12\n  longhaul verify --device cuda",

@@ -21,9 +21,12 @@ void finish_command(CLI::App& command, Invocation& invocation, const std::string
 
 /// A finite number from low to high; CLI::Range lets NaN through.
 CLI::Validator number_from(double low, double high = 1e30);
-/// A whole number from low to high; the help shows "low..high".
+/// A whole number in decimal digits from low to high, for transform(); the help shows "low..high". CLI11's own reading
+/// cuts a larger number to the type's limit without a word.
 CLI::Validator whole_number(int64_t low, int64_t high);
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+/// The path of a file or folder, as `what` says: neither empty nor "-", which only --json takes.
+CLI::Validator path_of(const std::string& what);
 
 void add_info(CLI::App& program, Invocation& invocation);
 void add_attend(CLI::App& program, Invocation& invocation);

@@ -1,6 +1,6 @@
 // longhaul: see, measure and calibrate attention that skips.
 #include <cctype>
-#include <cstdio>
+#include <charconv>
 #include <exception>
 #include <new>
 #include <string>
@@ -54,7 +54,7 @@ std::string sentence(std::string text) {
 }
 
 int report_error(const std::string& where, const std::string& what, int status) {
-  fmt::print(stderr, "{}: {}\n", where, sentence(what));
+  complain(fmt::format("{}: {}\n", where, sentence(what)));
   return status;
 }
 
@@ -77,12 +77,12 @@ int run_program(int argc, char** argv) {
     if (!invocation.run) {
       const bool bare = program.get_subcommands().empty();
       if (!bare) throw UsageError("a topic is missing; the one topic is attention");
-      fmt::print(stderr, "{}", program.help());
+      complain(program.help());
       return kWrongUsage;
     }
     if (invocation.json == "-") divert_text();
     const int status = invocation.run();
-    flush_text();
+    check_output();
     return status;
   } catch (const CLI::CallForVersion&) {
     say("longhaul {}", version_text());
@@ -97,7 +97,7 @@ int run_program(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report_error(command_path(program), error.what(), kFailed);
   }
-  flush_text();
+  check_output();
   return kFine;
 }
 
@@ -115,20 +115,37 @@ CLI::Validator number_from(double low, double high) {
 }
 
 CLI::Validator whole_number(int64_t low, int64_t high) {
-  const auto limit = [](int64_t value) { return value == kNoLimit ? std::string() : std::to_string(value); };
   return CLI::Validator(
-      [low, high, limit](const std::string& text) -> std::string {
+      [low, high](std::string& text) -> std::string {
         int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        const char* const end = text.data() + text.size();
+        const auto [next, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && next == end && value >= low && value <= high) {
+          text = std::to_string(value);  // CLI11 would read 010 as eight
+          return "";
+        }
+        const bool unlimited = high == kNoLimit && error != std::errc::result_out_of_range;
         return fmt::format("{} is not a whole number from {} {}", text, low,
-                           high == kNoLimit ? std::string("up") : "to " + limit(high));
+                           unlimited ? std::string("up") : fmt::format("to {}", high));
       },
-      fmt::format("{}..{}", low, limit(high)), "whole number");
+      fmt::format("{}..{}", low, high == kNoLimit ? std::string() : std::to_string(high)), "whole number");
+}
+
+CLI::Validator path_of(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& path) -> std::string {
+        if (!path.empty() && path != "-") return "";
+        return fmt::format("'{}' is not allowed, only the path of a {} (one called - is ./-)", path, what);
+      },
+      "", "path");
 }
 
 void finish_command(CLI::App& command, Invocation& invocation, const std::string& examples, std::function<int()> run) {
   command.add_option("--json", invocation.json, "Also write the result as JSON to this file (-: to standard output)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check([](const std::string& path) {
+        return path.empty() ? "'' is not allowed, only the path of a file, or - for standard output" : "";
+      });
   command.footer("Examples:\n" + examples);
   command.callback([&invocation, run = std::move(run)] {
     invocation.run = [&invocation, run] {
@@ -143,9 +160,9 @@ void finish_command(CLI::App& command, Invocation& invocation, const std::string
 int main(int argc, char** argv) {
   longhaul::cli::install_signal_handlers();
   try {
+    longhaul::cli::fill_closed_streams();
     return longhaul::cli::run_program(argc, argv);
-  } catch (const std::exception& error) {  // the flush after --help
-    fmt::print(stderr, "longhaul: {}\n", error.what());
-    return longhaul::cli::kFailed;
+  } catch (const std::exception& error) {  // where no command is known, or the text of --help could not be written
+    return longhaul::cli::report_error("longhaul", error.what(), longhaul::cli::kFailed);
   }
 }

@@ -1,5 +1,6 @@
 #include "cli/support/console.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -15,7 +16,13 @@
 namespace longhaul::cli {
 namespace {
 
-FILE* text_stream = stdout;
+bool text_diverted = false;
+// The errno of the first write to standard output that failed.
+int output_error = 0;
+
+void note_output(bool written) {
+  if (!written && output_error == 0) output_error = errno != 0 ? errno : EIO;
+}
 
 // Terminal columns of UTF-8 text without wide characters: every byte that does not continue a character.
 size_t columns(std::string_view text) {
@@ -27,21 +34,42 @@ std::string padded(const std::string& cell, size_t width, bool left) {
   return left ? cell + space : space + cell;
 }
 
-[[noreturn]] void output_failed() {
-  throw System(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
-}
-
 }  // namespace
 
-void print_text(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), text_stream) != text.size()) output_failed();
+void fill_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free number, hence this one. The mode is the wrong one for output: a result must not vanish in silence.
+    if (::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+      throw System(fmt::format("cannot open '/dev/null' for a closed standard stream: {}", std::strerror(errno)));
+  }
 }
 
-void divert_text() { text_stream = stderr; }
+void print_text(std::string_view text) {
+  text_diverted ? complain(text) : print_result(text);
+}
+
+void divert_text() { text_diverted = true; }
+
+void print_result(std::string_view text) {
+  if (output_error != 0) return;  // text with a hole would be worse than text that ends
+  errno = 0;
+  note_output(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
 
 void flush_text() {
   errno = 0;
-  if (std::fflush(stdout) != 0) output_failed();
+  note_output(std::fflush(stdout) == 0);
+}
+
+void check_output() {
+  flush_text();
+  if (output_error != 0)
+    throw System(fmt::format("cannot write to standard output: {}", std::strerror(output_error)));
+}
+
+void complain(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 void Table::add(std::vector<std::string> row) {
@@ -78,7 +106,7 @@ Progress::Progress(std::string label, double total)
       last_(start_) {}
 
 Progress::~Progress() {
-  if (drawn_) std::fputs("\r\033[K", stderr);
+  if (drawn_) complain("\r\033[K");
 }
 
 void Progress::set(double done) {
@@ -105,8 +133,7 @@ void Progress::draw() {
   for (int i = 0; i < cells; ++i) bar += i < share * cells ? "█" : "░";
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const std::string left = share > 0.02 ? fmt::format(" {} left", duration_text(elapsed / share - elapsed)) : "";
-  fmt::print(stderr, "\r\033[K{} {} {:3.0f} %{}", label_, bar, 100 * share, left);
-  std::fflush(stderr);
+  complain(fmt::format("\r\033[K{} {} {:3.0f} %{}", label_, bar, 100 * share, left));
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }

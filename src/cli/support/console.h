@@ -17,7 +17,12 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Writes to standard output (to standard error after divert_text()). Throws System on a closed pipe or a full disk.
+/// Fills closed standard streams, so that no file opened later becomes one of them and takes the text. Reading and
+/// writing them still fails. Throws System where that cannot be done.
+void fill_closed_streams();
+
+/// Writes to standard output (to standard error after divert_text()). Never throws: a command's files are worth more
+/// than its text, so a closed pipe or a full disk waits for check_output().
 void print_text(std::string_view text);
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
@@ -25,8 +30,14 @@ void say(fmt::format_string<Args...> format, Args&&... args) {
 }
 /// With --json -, standard output belongs to the JSON.
 void divert_text();
-/// Throws System where buffered text could not be written.
+/// Writes to standard output, also after divert_text(); otherwise as print_text().
+void print_result(std::string_view text);
+/// Shows what was printed so far; never throws.
 void flush_text();
+/// Flushes, and throws System where anything printed did not reach standard output.
+void check_output();
+/// Writes to standard error. Where that is closed or full, nobody can be told, and the exit status must still be right.
+void complain(std::string_view text);
 
 /// Columns as wide as their cells; the first column to the left, the others to the right.
 class Table {

@@ -8,7 +8,7 @@
 
 namespace longhaul::cli {
 
-/// SIGINT, SIGTERM and SIGHUP end the process, at once or, inside a DeferInterrupts, when that is left. SIGPIPE is
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process, at once or, inside a DeferInterrupts, when that is left. SIGPIPE is
 /// ignored, so that a write to a closed pipe fails like any other.
 void install_signal_handlers();
 

@@ -2,10 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
+#include "cli/support/console.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/machine.h"
 #include "io/atomic_file.h"
@@ -17,9 +14,7 @@ void write_json(const std::string& path, const Json& json) {
   if (path.empty()) return;
   // A file's name or metadata may be no UTF-8: that must not cost the result.
   const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (path != "-") return write_file(path, text);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-    throw System(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  path == "-" ? print_result(text) : write_file(path, text);
 }
 
 Json read_json(const std::string& path) {
