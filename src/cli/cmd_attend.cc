@@ -245,8 +245,14 @@ void add_attend(CLI::App& program, Invocation& invocation) {
                                          "so.\nWritten: output, log_sum_exp, counters, "
                                          "with --skip-mask the mask by head, voting "
                                          "group and block.");
-  command->add_option("--qkv", options->qkv, "Input")->required()->type_name("FILE.safetensors")->check(path_of("file"));
-  command->add_option("--out", options->out, "Output")->required()->type_name("FILE.safetensors")->check(path_of("file"));
+  command->add_option("--qkv", options->qkv, "Input")
+      ->required()
+      ->type_name("FILE.safetensors")
+      ->check(path_of("file"));
+  command->add_option("--out", options->out, "Output")
+      ->required()
+      ->type_name("FILE.safetensors")
+      ->check(path_of("file"));
   command->add_option("--prefix", options->input.prefix, "The tensors' names begin with this, as in 'layer.5.'")
       ->type_name("TEXT");
   command

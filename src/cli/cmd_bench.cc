@@ -187,7 +187,9 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   command->add_option("--length", options->length, "Context length of a request")
       ->transform(whole_number(1, 1 << 24))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "Requests")->transform(whole_number(1, 1 << 16))->capture_default_str();
+  command->add_option("--batch", options->batch, "Requests")
+      ->transform(whole_number(1, 1 << 16))
+      ->capture_default_str();
   command
       ->add_option("--query-tokens", options->query_tokens, "Query tokens a request (0: all in prefill, 1 in decode)")
       ->transform(whole_number(0, 1 << 24));
@@ -198,6 +200,7 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->transform(whole_number(1, 1024))
       ->capture_default_str();
   command->add_option("--head-size", options->head_size, "Head size")
+      ->transform(whole_number(64, 256))  // CLI11 does not say what is allowed where a number is too large for it
       ->check(CLI::IsMember({64, 128, 256}))
       ->capture_default_str();
   command->add_option("--page-size", options->page_size, "Tokens a page of the cache, pages shuffled (0: not paged)")

@@ -189,11 +189,14 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
                              "layer.N.value, or query, key, value. Each is cut into "
                              "shorter texts, so that the law of the context length can be fitted.");
   auto options = std::make_shared<CalibrateOptions>();
-  command->add_option("--qkv", options->files, "Captured tensors to fit")->type_name("FILE.safetensors...")->check(path_of("file"));
+  command->add_option("--qkv", options->files, "Captured tensors to fit")
+      ->type_name("FILE.safetensors...")
+      ->check(path_of("file"));
   command
       ->add_option("--held-out", options->held_out,
                    "Captured tensors to test the fit on (default: other lengths of the same files)")
-      ->type_name("FILE.safetensors...")->check(path_of("file"));
+      ->type_name("FILE.safetensors...")
+      ->check(path_of("file"));
   command
       ->add_option("--model", options->transformers_model,
                    "Capture from a Transformers model (needs the Python package)")
@@ -226,9 +229,11 @@ void add_calibrate(CLI::App& program, Invocation& invocation) {
   command
       ->add_option("--trtllm", options->trtllm,
                    "Settings for TensorRT-LLM, calibrated by the oracle in its order and voting group")
-      ->type_name("FILE.yaml")->check(path_of("file"));
+      ->type_name("FILE.yaml")
+      ->check(path_of("file"));
   command->add_option("--checkpoint", options->checkpoint, "The same as a checkpoint's json, with the formula")
-      ->type_name("FILE.json")->check(path_of("file"));
+      ->type_name("FILE.json")
+      ->check(path_of("file"));
   command->add_option("--threads", options->threads, "Threads (0: LONGHAUL_THREADS, or all cores)")
       ->transform(whole_number(0, 1024));
   finish_command(

@@ -180,7 +180,9 @@ void add_report(CLI::App& program, Invocation& invocation) {
       "Print the results of a folder against the targets\n\nA row with ratio 1 equals its rival; a target that no "
       "file measures is shown as not measured.");
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("DIR", options->folder, "Folder of result files, searched with its subfolders")->required()->check(path_of("folder"));
+  command->add_option("DIR", options->folder, "Folder of result files, searched with its subfolders")
+      ->required()
+      ->check(path_of("folder"));
   command
       ->add_option("--targets", options->targets, "The table of targets (default: the one that comes with the program)")
       ->type_name("FILE")

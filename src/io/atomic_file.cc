@@ -19,44 +19,38 @@ namespace {
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr int kMaxLinks = 40;  // Linux follows no more
 
-// Where links at the end of `path` lead, also to a file that does not exist yet. A relative link starts at its folder.
-std::filesystem::path follow_links(std::filesystem::path path, std::error_code& error) {
-  for (int links = 0; std::filesystem::is_symlink(std::filesystem::symlink_status(path, error)); ++links) {
-    if (links == kMaxLinks) {
-      error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
-      break;
-    }
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);
-    if (error) break;
-  }
-  return path;
-}
-
 }  // namespace
+
+std::string follow_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path target = path;
+  for (int links = 0; links < kMaxLinks && fs::is_symlink(target, error); ++links)
+    target = target.parent_path() / fs::read_symlink(target, error);
+  return target;
+}
 
 void AtomicFile::fail(const char* action) const {
   throw System(fmt::format("cannot {} '{}': {}", action, path_, std::generic_category().message(errno)));
 }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const std::string& path) : path_(follow_links(path)) {
   namespace fs = std::filesystem;
   if (path.empty()) throw InvalidArgument("the path of a file to write is '', but it must name one");
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    throw InvalidArgument(fmt::format("cannot write '{}': it exists and is not a regular file", path_));
+    throw InvalidArgument(fmt::format("cannot write '{}': it exists and is not a regular file", path));
   }
   // That it does not exist yet is the ordinary case; a name that is too long would otherwise only fail at the end.
-  if (status.type() == fs::file_type::not_found) error.clear();
-  if (!error) path_ = follow_links(path, error);
-  if (error && error != std::errc::no_such_file_or_directory) {
+  if (error && status.type() != fs::file_type::not_found) {
     throw System(fmt::format("cannot write '{}': {}", path, error.message()));
   }
   buffer_.reserve(kBufferBytes);
   static std::atomic<uint64_t> files{0};
   const fs::path folder = fs::path(path_).parent_path();
   do {  // the name is not made from the target's, which may be as long as a name can be
-    temporary_ = folder / fmt::format(".longhaul-{}-{}.tmp", ::getpid(), files++);
+    temporary_ = folder / fmt::format("longhaul-{}-{}.tmp", ::getpid(), files++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (fd_ < 0 && errno == EEXIST);
   if (fd_ < 0) fail("write");

@@ -31,6 +31,9 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
+/// The path that links at the end of `path` lead to, also where nothing is there yet.
+std::string follow_links(const std::string& path);
+
 /// The whole of `text`, by an AtomicFile.
 void write_text_file(const std::string& path, std::string_view text);
 

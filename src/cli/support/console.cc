@@ -39,15 +39,14 @@ std::string padded(const std::string& cell, size_t width, bool left) {
 void fill_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest free number, hence this one. The mode is the wrong one for output: a result must not vanish in silence.
+    // The lowest free number, hence this one. The mode is the wrong one for output: a result must not vanish in
+    // silence.
     if (::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
       throw System(fmt::format("cannot open '/dev/null' for a closed standard stream: {}", std::strerror(errno)));
   }
 }
 
-void print_text(std::string_view text) {
-  text_diverted ? complain(text) : print_result(text);
-}
+void print_text(std::string_view text) { text_diverted ? complain(text) : print_result(text); }
 
 void divert_text() { text_diverted = true; }
 
@@ -64,13 +63,10 @@ void flush_text() {
 
 void check_output() {
   flush_text();
-  if (output_error != 0)
-    throw System(fmt::format("cannot write to standard output: {}", std::strerror(output_error)));
+  if (output_error != 0) throw System(fmt::format("cannot write to standard output: {}", std::strerror(output_error)));
 }
 
-void complain(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+void complain(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 void Table::add(std::vector<std::string> row) {
   row.resize(header_.size());

@@ -72,8 +72,8 @@ void check_distinct(const std::vector<NamedPath>& inputs, const std::vector<Name
     if (a.empty() || b.empty() || a == "-" || b == "-") return false;
     std::error_code error;  // a path that cannot be resolved is refused by whoever opens it
     if (std::filesystem::equivalent(a, b, error)) return true;
-    const auto first = std::filesystem::weakly_canonical(a, error),
-               second = std::filesystem::weakly_canonical(b, error);
+    const auto first = std::filesystem::weakly_canonical(follow_links(a), error),
+               second = std::filesystem::weakly_canonical(follow_links(b), error);
     return !error && first == second;
   };
   std::vector<NamedPath> others = inputs;

@@ -8,8 +8,8 @@
 
 namespace longhaul::cli {
 
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process, at once or, inside a DeferInterrupts, when that is left. SIGPIPE is
-/// ignored, so that a write to a closed pipe fails like any other.
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process, at once or, inside a DeferInterrupts, when that is left.
+/// SIGPIPE is ignored, so that a write to a closed pipe fails like any other.
 void install_signal_handlers();
 
 /// Around the writing of a file: an interrupt waits until the file stands, or its temporary is removed.
