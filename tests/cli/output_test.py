@@ -1,5 +1,6 @@
 """What becomes of results and exit statuses where output is closed, full, linked, interrupted or named unusually."""
 
+import contextlib
 import errno
 import json
 import os
@@ -186,48 +187,63 @@ class Targets(ProgramTest):
         self.assertIn("version", self.read_json("-"))
 
 
-class Interruptions(ProgramTest):
+class WholeOrNotAtAll(ProgramTest):
     def setUp(self):
         super().setUp()
-        write_safetensors(self.path("in.safetensors"), qkv(16384, heads_q=1, heads_kv=1, d=64))
+        write_safetensors(self.path("in.safetensors"), qkv(8192, heads_q=1, heads_kv=1, d=64))
         self.out = self.path("out.safetensors")
-        self.attend = ["attend", "--qkv", self.path("in.safetensors"), "--out", self.out, "--full"]
+        self.attend = ["attend", "--qkv", self.path("in.safetensors"), "--window-left", "16", "--out", self.out]
 
-    def temporaries(self):
-        return [name for name in os.listdir(self.folder) if name.endswith(".tmp")]
+    def temporary_bytes(self):
+        """Sizes of the temporary files that are there now."""
+        sizes = []
+        for name in os.listdir(self.folder):
+            if name.endswith(".tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    sizes.append(os.stat(self.path(name)).st_size)
+        return sizes
+
+    def interrupted(self, kind, when, *arguments):
+        """The exit status of a call that gets a signal as soon as when() holds; None where it ended before."""
+        with subprocess.Popen(
+            [PROGRAM, *arguments],
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+            preexec_fn=lambda: signal.signal(kind, signal.SIG_DFL),  # make test may run where it is ignored
+        ) as process:
+            while not when():
+                if process.poll() is not None:
+                    return None
+            process.send_signal(kind)
+            return process.wait(timeout=60)
 
     def test_a_signal_while_a_file_is_written(self):
         self.fine(*self.attend)
         _, expected = read_safetensors(self.out)
-        hits = 0
+        with open(self.out, "w", encoding="utf-8") as old:
+            old.write("old")
+        caught = 0
         for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            # The first temporary file is that of the check before the work, the second is the result.
-            for skip in (0, 1):
-                os.remove(self.out)
-                with subprocess.Popen([PROGRAM, *self.attend], stdout=subprocess.DEVNULL, cwd=self.folder) as process:
-                    seen = set()
-                    while process.poll() is None and len(seen) <= skip:
-                        seen.update(self.temporaries())
-                    process.send_signal(kind)
-                    status = process.wait(timeout=60)
-                hits += len(seen) > skip
-                self.assertIn(status, (-kind, 0))
-                self.assertEqual(self.temporaries(), [])
-                if os.path.exists(self.out):
-                    self.assertEqual(read_safetensors(self.out)[1], expected)
-                else:
-                    self.assertEqual(status, -kind)
-                    self.fine(*self.attend)
-        self.assertGreater(hits, 0)
+            # First while a temporary file only asks whether it can be written, then while it takes the result.
+            for least in (0, 1):
+                status = self.interrupted(
+                    kind, lambda least=least: any(size >= least for size in self.temporary_bytes()), *self.attend
+                )
+                caught += status == -kind
+                self.assertIn(status, (-kind, 0, None))
+                self.assertEqual(self.temporary_bytes(), [])
+                with open(self.out, "rb") as file:
+                    if file.read() != b"old":
+                        self.assertEqual(read_safetensors(self.out)[1], expected)
+        self.assertGreater(caught, 0)
 
     def test_a_signal_during_the_work_leaves_the_old_file(self):
         with open(self.out, "w", encoding="utf-8") as old:
             old.write("old")
+        start = time.monotonic()
         calibrate = ["calibrate", "--qkv", self.path("in.safetensors"), "--out", self.out]
-        with subprocess.Popen([PROGRAM, *calibrate], stdout=subprocess.DEVNULL) as process:
-            time.sleep(0.3)
-            process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(timeout=60), -signal.SIGINT)
+        status = self.interrupted(signal.SIGINT, lambda: time.monotonic() > start + 0.3, *calibrate)
+        self.assertEqual(status, -signal.SIGINT)
         self.assertEqual(self.read("out.safetensors"), "old")
         self.assertEqual(sorted(os.listdir(self.folder)), ["in.safetensors", "out.safetensors"])
 
@@ -243,9 +259,9 @@ class Interruptions(ProgramTest):
             self.assertEqual(result.stderr, f"longhaul attend: cannot write '{self.out}': {os.strerror(errno.EFBIG)}\n")
             self.assertEqual(result.stdout, "")
             self.assertEqual(self.read("out.safetensors"), "old")
-            self.assertEqual(self.temporaries(), [])
+            self.assertEqual(self.temporary_bytes(), [])
         self.fails(
-            1, "--out: cannot write '/dev/full': it exists and is not a regular file", *self.attend[:-2], "/dev/full"
+            1, "--out: cannot write '/dev/full': it exists and is not a regular file", *self.attend[:-1], "/dev/full"
         )
 
 
