@@ -35,7 +35,7 @@ struct PrefillKernelParams {
   const int32_t* page_table;
   int64_t page_table_request;
   int32_t page_size, max_pages;  // page_size 0: ragged
-  int32_t box_shift;             // a copy brings 2^box_shift keys: half a tile, or what that and a page have in common
+  int32_t box_shift;             // a copy brings 64 columns of 2^box_shift keys, all of one page
 
   void* out;
   int64_t out_token, out_head;

@@ -53,8 +53,10 @@ void set_lengths(const AttentionParams& a, PrefillKernelParams& p) {
   p.page_table_request = a.page_table_request;
   p.page_size = a.page_size;
   p.max_pages = a.max_pages;
-  // Two boxes a tile at least, so that the two blocks of a cluster have one each to send.
-  const int box_keys = std::gcd(a.page_size > 0 ? a.page_size : kSm90TileKeys, kSm90TileKeys / 2);
+  // As few copies as possible, but at least one for each of a cluster's two blocks: a tile has a copy for each box and
+  // 64 columns. Half as many copies made the skipping kernel up to 6 % faster.
+  const int largest_box = a.d > 64 ? kSm90TileKeys : kSm90TileKeys / 2;
+  const int box_keys = std::gcd(a.page_size > 0 ? a.page_size : kSm90TileKeys, largest_box);
   p.box_shift = std::countr_zero(static_cast<unsigned>(box_keys));
   p.ranks = a.group % 2 == 0 ? 2 : 1;
 }
