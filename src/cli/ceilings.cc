@@ -23,7 +23,8 @@ using Vector8 __attribute__((vector_size(32))) = float;
 using Vector4 __attribute__((vector_size(16))) = float;
 
 // One function for each instruction set, since vector code is lowered by the function's own target attribute. The
-// barrier keeps every chain in a register and stops the compiler from folding the steps.
+// barrier keeps every chain in a register and stops the compiler from folding the steps. The target comes last: GCC 14
+// forgets one that stands before optimize.
 #define LONGHAUL_DEFINE_CHAINS(name, Vector, constraint, ...)           \
   __attribute__((__VA_ARGS__)) float name() {                           \
     Vector sum[kChains], factor = Vector{} + 0.999999F;                 \
@@ -41,8 +42,8 @@ using Vector4 __attribute__((vector_size(16))) = float;
   }
 
 #if defined(__x86_64__)
-LONGHAUL_DEFINE_CHAINS(chains_avx512, Vector16, "v", target("avx512f"), optimize("O3"))
-LONGHAUL_DEFINE_CHAINS(chains_avx2, Vector8, "x", target("avx2,fma"), optimize("O3"))
+LONGHAUL_DEFINE_CHAINS(chains_avx512, Vector16, "v", optimize("O3"), target("avx512f"))
+LONGHAUL_DEFINE_CHAINS(chains_avx2, Vector8, "x", optimize("O3"), target("avx2,fma"))
 LONGHAUL_DEFINE_CHAINS(chains_portable, Vector4, "x", optimize("O3"))
 #elif defined(__aarch64__)
 LONGHAUL_DEFINE_CHAINS(chains_portable, Vector4, "w", optimize("O3"))
