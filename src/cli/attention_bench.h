@@ -26,10 +26,10 @@ struct BenchCase {
 };
 
 struct BenchLine {
-  std::string name, id;
+  std::string name{}, id{};
   double lambda = -1;  ///< -1: none
   double sparsity = 0, ideal = 1, speedup = 1, rate = 0, error = 0;
-  Timing time;
+  Timing time{};
 };
 
 struct BenchOutcome {
