@@ -22,7 +22,7 @@ constexpr size_t kCudaWorkspaceAlignment = 256;  // that of cudaMalloc
 Geometry cpu_geometry(Phase phase) { return phase == Phase::prefill ? kCpuPrefill : kCpuDecode; }
 
 size_t workspace_bytes(const AttentionParams& p, Phase phase) {
-  if (p.device == Device::cuda) return sm90_workspace_bytes(p);
+  if (p.device == Device::cuda) return sm90_workspace_bytes(p, phase);
   AttentionParams counting = p;
   counting.workspace = nullptr;
   return phase == Phase::prefill ? cpu_prefill_workspace_bytes(counting) : cpu_decode_workspace_bytes(counting);
@@ -64,19 +64,19 @@ size_t attention_workspace_bytes(const AttentionArgs& args, Phase phase) {
 
 Geometry attention_geometry(const AttentionArgs& args, Phase phase) {
   const AttentionParams p = make_params(args, phase);
-  return p.device == Device::cuda ? sm90_geometry() : cpu_geometry(phase);
+  return p.device == Device::cuda ? sm90_geometry(phase) : cpu_geometry(phase);
 }
 
 SkipMaskShape skip_mask_shape(const AttentionArgs& args, Phase phase) {
   const AttentionParams p = make_params(args, phase);
-  return p.device == Device::cuda ? sm90_mask_shape(p) : mask_shape(p, phase, cpu_geometry(phase));
+  return p.device == Device::cuda ? sm90_mask_shape(p, phase) : mask_shape(p, phase, cpu_geometry(phase));
 }
 
 void attention(const AttentionArgs& args, Phase phase) {
   AttentionParams p = make_params(args, phase);
   check_workspace(args, p, phase);
   p.workspace = args.workspace;
-  if (p.device == Device::cuda) return sm90_attention(p);
+  if (p.device == Device::cuda) return sm90_attention(p, phase);
   if (phase == Phase::prefill) {
     cpu_prefill(p);
   } else {

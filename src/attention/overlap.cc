@@ -38,7 +38,7 @@ struct Rows {
   /// Bytes from the first to the last byte of the rows that dimensions `dim` and up make.
   int64_t span(int dim) const {
     int64_t sum = bytes;
-    for (int i = dim; i < dims; ++i) sum += (count[i] - 1) * step[i];
+    for (int i = dim; !single(i); ++i) sum += (count[i] - 1) * step[i];
     return sum;
   }
 };

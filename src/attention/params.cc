@@ -70,9 +70,10 @@ void read_probes(const AttentionArgs& args, int64_t voting_heads, AttentionParam
 SkipMaskShape mask_bounds(const AttentionArgs& args, Phase phase, const AttentionParams& p) {
   const TensorView& mask = args.skip_mask;
   if (p.device == Device::cuda) {
-    if (mask.dtype != DType::u8 || mask.rank != 3 || mask.shape[0] != p.heads_q)
-      fail("skip_mask is {}, but it must be uint8[{}, groups, blocks]", mask.describe(), p.heads_q);
-    return {p.heads_q, mask.shape[1], mask.shape[2]};
+    const int64_t voting_heads = phase == Phase::decode ? p.heads_kv : p.heads_q;
+    if (mask.dtype != DType::u8 || mask.rank != 3 || mask.shape[0] != voting_heads)
+      fail("skip_mask is {}, but it must be uint8[{}, groups, blocks]", mask.describe(), voting_heads);
+    return {voting_heads, mask.shape[1], mask.shape[2]};
   }
   const SkipMaskShape shape = mask_shape(p, phase, phase == Phase::decode ? kCpuDecode : kCpuPrefill);
   if (!has_shape(mask, DType::u8, {shape.voting_heads, shape.groups, shape.blocks}))

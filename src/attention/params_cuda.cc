@@ -100,11 +100,6 @@ void check_one_device(const AttentionArgs& args) {
   }
 }
 
-void check_cuda_phase(Phase phase) {
-  if (phase == Phase::decode)
-    fail<Unsupported>("query is on a CUDA device, where decode has no kernel in this version: supported is prefill");
-}
-
 void check_cuda_inputs(const AttentionArgs& args, AttentionParams& p) {
   check_dtype(args.query, "query");
   check_dtype(args.key, "key");

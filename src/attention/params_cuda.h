@@ -10,7 +10,6 @@ void check_one_device(const AttentionArgs& args);
 
 /// Throw Unsupported, or InvalidArgument on a misaligned address or stride, where no CUDA kernel can take the call.
 /// check_cuda_inputs also gives dimensions of one element the stride of a row-major tensor.
-void check_cuda_phase(Phase phase);
 void check_cuda_inputs(const AttentionArgs& args, AttentionParams& p);
 void check_cuda_results(const AttentionArgs& args);
 

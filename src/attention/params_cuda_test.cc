@@ -106,7 +106,6 @@ const std::vector<Mistake>& mistakes() {
        {"lambda.values is float32[2, 4] on the CPU"}},
       {"host_counters", [](C& c) { c.args.counters.device = Device::cpu; }, {"counters is int64[4, 4] on the CPU"}},
       {"host_query", [](C& c) { c.args.query.device = Device::cpu; }, {"key is bfloat16[70, 2, 64] on a CUDA device"}},
-      {"decode", [](C& c) { c.phase = Phase::decode; }, {"CUDA", "decode has no kernel", "prefill"}, kUnsupported},
       {"float32",
        [](C& c) {
          for (TensorView* view : {&c.args.query, &c.args.key, &c.args.value, &c.args.output}) view->dtype = DType::f32;

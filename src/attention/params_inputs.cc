@@ -154,7 +154,7 @@ void read_lengths(const AttentionArgs& args, Phase phase, AttentionParams& p) {
     refuse_given(args.kv_lengths, "kv_lengths", "key is ragged (rank 3), so cu_seqlens_kv describes the requests");
     p.cu_kv = read_cumulative(args.cu_seqlens_kv, "cu_seqlens_kv", p.batch + 1, args.key.shape[0], "key");
   }
-  if (phase != Phase::decode) return;
+  if (phase != Phase::decode || p.device == Device::cuda) return;
   for (int b = 0; b < p.batch; ++b)
     if (p.q_length(b) > kMaxDecodeQueries)
       fail("cu_seqlens_q gives request {} {} query tokens, but decode takes at most {} (prefill takes any number)", b,
@@ -243,7 +243,6 @@ AttentionParams make_input_params(const AttentionArgs& args, Phase phase) {
   check_one_device(args);
   AttentionParams p;
   p.device = args.query.device;
-  if (p.device == Device::cuda) check_cuda_phase(phase);
   read_query(args, p);
   read_keys(args, p);
   if (p.device == Device::cuda) check_cuda_inputs(args, p);

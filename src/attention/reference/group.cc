@@ -9,6 +9,7 @@
 #include "attention/mask_layout.h"
 #include "attention/reference/dense_math.h"
 #include "attention/skip_rule.h"
+#include "attention/sm90/decode/parts.h"
 #include "longhaul/error.h"
 
 namespace longhaul::reference {
@@ -74,9 +75,20 @@ std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOpt
   return places;
 }
 
-int part_count(const AttentionParams& p, const ReferenceOptions& options, int request) {
-  if (!follows_splits(options)) return 1;
-  return decode_splits(p.kv_length(request), static_cast<int64_t>(p.batch) * p.heads_kv, p.batch_invariant);
+std::vector<KeyRange> key_parts(const AttentionParams& p, const ReferenceOptions& options, const Group& group) {
+  if (group.keys().empty()) return {};
+  if (!follows_splits(options)) return {group.keys()};
+  std::vector<KeyRange> parts;
+  if (options.sm90_multiprocessors > 0) {
+    parts = sm90_decode_parts(p, options.sm90_multiprocessors, group.request(), group.head_kv());
+  } else {
+    const int count =
+        decode_splits(p.kv_length(group.request()), static_cast<int64_t>(p.batch) * p.heads_kv, p.batch_invariant);
+    for (int i = 0; i < count; ++i) parts.push_back(decode_split(group.keys(), count, i));
+  }
+  for (KeyRange& part : parts) part = intersect(part, group.keys());
+  std::erase_if(parts, [](const KeyRange& part) { return part.empty(); });
+  return parts;
 }
 
 KeyRange intersect(KeyRange a, KeyRange b) {
@@ -151,12 +163,12 @@ void Group::decide() {
   skipped_.assign(keys_.empty() ? 0 : (keys_.end - 1) / g.block_keys - keys_.begin / g.block_keys + 1, 0);
   if (keys_.empty()) return;
   std::vector<RowState> states(rows_.size(), RowState{-kInfinity, -kInfinity});
-  const int parts = part_count(p_, options_, request_);
-  if (parts == 1) return decide_part(keys_, std::move(states), true);
-  decide_part(decode_split(keys_, parts, 0), states, true);
+  const std::vector<KeyRange> parts = key_parts(p_, options_, *this);
+  decide_part(parts[0], states, true);
+  if (parts.size() == 1) return;
   const KeyRange newest = intersect(keys_, {(keys_.end - 1) / g.tile_keys * g.tile_keys, keys_.end});
   for (size_t r = 0; r < rows_.size(); ++r) states[r] = {largest(r, newest), log_mass(r, newest)};
-  for (int part = 1; part < parts; ++part) decide_part(decode_split(keys_, parts, part), states, false);
+  for (size_t i = 1; i < parts.size(); ++i) decide_part(parts[i], states, false);
 }
 
 void Group::decide_part(KeyRange part, std::vector<RowState> states, bool first_runs) {

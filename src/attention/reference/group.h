@@ -25,8 +25,6 @@ std::vector<GroupPlace> list_groups(const AttentionParams& p, const ReferenceOpt
 void check_options(const ReferenceOptions& options);
 /// Whether the keys of a request are split as the kernels split them.
 bool follows_splits(const ReferenceOptions& options);
-/// Parts that the keys of a request are visited in.
-int part_count(const AttentionParams& p, const ReferenceOptions& options, int request);
 
 struct Row {
   int64_t token;  // among all requests
@@ -50,6 +48,7 @@ class Group {
   void decide();
 
   const std::vector<Row>& rows() const { return rows_; }
+  int request() const { return request_; }
   int head_kv() const { return head_kv_; }
   const KeyRange& keys() const { return keys_; }  // union over the rows
   double score(size_t row, int64_t key) const { return scores_[row * width_ + (key - keys_.begin)]; }
@@ -77,6 +76,9 @@ class Group {
   std::vector<uint8_t> skipped_;  // by block of keys_
   int64_t ambiguous_ = 0;
 };
+
+/// Parts that a group's keys are visited in, none empty; the first one holds the newest tile.
+std::vector<KeyRange> key_parts(const AttentionParams& p, const ReferenceOptions& options, const Group& group);
 
 /// a joined with b; NaN once NaN.
 inline double join_max(double a, double b) { return b > a || b != b ? b : a; }

@@ -18,6 +18,8 @@ struct ReferenceOptions {
   VisitOrder order = VisitOrder::newest_first;
   /// Follow the kernels' key splits in decode (each seeded from the newest tile); false: one part.
   bool kernel_splits = true;
+  /// Above 0: those of the Hopper decode kernel on so many multiprocessors; 0: those of the CPU kernels.
+  int sm90_multiprocessors = 0;
   bool measure_dropped_mass = false;
 
   /// For comparing kernels that compute in fp32: their scores differ by at most score_error * scale * |q| |k| +

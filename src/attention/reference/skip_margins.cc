@@ -98,15 +98,16 @@ class GroupMargins {
   // Parts are cut at tiles, as in the oracle's decide().
   void visit_parts() {
     const KeyRange keys = group_.keys();
-    const int parts = part_count(p_, options_, place_.request);
+    const std::vector<KeyRange> parts = key_parts(p_, options_, group_);
     std::vector<double> state(group_.rows().size(), -kInfinity);
-    visit(parts == 1 ? keys : decode_split(keys, parts, 0), state, true);
-    if (parts == 1) return;
+    if (parts.empty()) return;
+    visit(parts[0], state, true);
+    if (parts.size() == 1) return;
     const int64_t tile_keys = options_.geometry.tile_keys;
     const KeyRange newest = intersect(keys, {(keys.end - 1) / tile_keys * tile_keys, keys.end});
-    for (int part = 1; part < parts; ++part) {
+    for (size_t i = 1; i < parts.size(); ++i) {
       for (size_t r = 0; r < state.size(); ++r) state[r] = range_max(r, newest);
-      visit(decode_split(keys, parts, part), state, false);
+      visit(parts[i], state, false);
     }
   }
 

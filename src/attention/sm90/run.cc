@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/mask_layout.h"
+#include "attention/sm90/decode/decode.h"
 #include "attention/sm90/device.h"
 #include "attention/sm90/prefill/prefill.h"
 #include "attention/sm90/status.h"
@@ -52,18 +53,18 @@ void require_sm90() {
   throw Unsupported(fmt::format("CUDA device {} could not be asked what it is: {}", index, all.why_none));
 }
 
-size_t sm90_workspace_bytes(const AttentionParams& p) {
+size_t sm90_workspace_bytes(const AttentionParams& p, Phase phase) {
   require_sm90();
   sm90_status_word();  // allocated here, so that the first launch does not
-  return sm90_prefill_workspace_bytes(p);
+  return phase == Phase::prefill ? sm90_prefill_workspace_bytes(p) : sm90_decode_workspace_bytes(p);
 }
 
-Geometry sm90_geometry() {
+Geometry sm90_geometry(Phase phase) {
   require_sm90();
-  return kSm90Prefill;
+  return phase == Phase::prefill ? kSm90Prefill : kSm90Decode;
 }
 
-SkipMaskShape sm90_mask_shape(const AttentionParams& p) {
+SkipMaskShape sm90_mask_shape(const AttentionParams& p, Phase phase) {
   require_sm90();
   auto* stream = static_cast<cudaStream_t>(p.stream);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -84,10 +85,10 @@ SkipMaskShape sm90_mask_shape(const AttentionParams& p) {
         throw InvalidArgument(
             fmt::format("{} gives request {} {} tokens, but there must be 0 or more", name, b, length));
   }
-  return mask_shape(host, Phase::prefill, kSm90Prefill);
+  return mask_shape(host, phase, sm90_geometry(phase));
 }
 
-void sm90_attention(const AttentionParams& checked) {
+void sm90_attention(const AttentionParams& checked, Phase phase) {
   require_sm90();
   AttentionParams p = checked;
   // The dense kernel counts nothing; lambda 0 gives its bits.
@@ -113,7 +114,11 @@ void sm90_attention(const AttentionParams& checked) {
                                    {"workspace", p.workspace}})
     check_pointer(data, name, device);
   report_sm90_status();
-  if (p.total_q > 0) sm90_prefill(p);
+  if (phase == Phase::prefill) {
+    sm90_prefill(p);
+  } else {
+    sm90_decode(p);
+  }
 }
 
 }  // namespace longhaul

@@ -12,12 +12,12 @@ namespace longhaul {
 void require_sm90();
 
 /// Device memory that the call needs.
-size_t sm90_workspace_bytes(const AttentionParams& p);
-Geometry sm90_geometry();
+size_t sm90_workspace_bytes(const AttentionParams& p, Phase phase);
+Geometry sm90_geometry(Phase phase);
 /// Reads the lengths with a copy that waits; InvalidArgument while the stream is capturing.
-SkipMaskShape sm90_mask_shape(const AttentionParams& p);
+SkipMaskShape sm90_mask_shape(const AttentionParams& p, Phase phase);
 
 /// Reports what an earlier call met in device memory, then clears the skip mask and starts the kernels.
-void sm90_attention(const AttentionParams& checked);
+void sm90_attention(const AttentionParams& checked, Phase phase);
 
 }  // namespace longhaul

@@ -53,6 +53,8 @@ std::string describe(uint32_t bits) {
       "are "
       "not valid");
   add(kSm90MaskTooSmall, "a skip_mask with fewer groups or blocks than its lengths need (skip_mask_shape)");
+  add(kSm90TooManyRows,
+      "a decode request with more query tokens x query heads per KV head than 64, so its results are not valid");
   if (bits != 0) text += fmt::format("{}an unknown status {:#x}", text.empty() ? "" : ", and ", bits);
   return text;
 }

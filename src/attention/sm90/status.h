@@ -11,6 +11,7 @@ enum Sm90Status : uint32_t {
   kSm90LambdaOutOfRange = 1U << 0,  ///< a lambda is NaN or outside [0, 1]; it acted as 0
   kSm90LengthsMalformed = 1U << 8,  ///< cumulative lengths decrease or leave the tensors, or a length exceeds its pages
   kSm90MaskTooSmall = 1U << 16,     ///< skip_mask has fewer groups or blocks than the lengths need
+  kSm90TooManyRows = 1U << 24,      ///< decode: a request has more rows than the kernel holds
 };
 
 /// The current device's word, as the device sees it. Allocated on first use, even while a stream is capturing.

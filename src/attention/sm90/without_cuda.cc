@@ -1,5 +1,6 @@
 // A build without CUDA: calls with CUDA tensors are told so.
 #include "core/cuda/without_cuda.h"
+#include "attention/sm90/multiprocessors.h"
 #include "attention/sm90/run.h"
 
 namespace longhaul {
@@ -10,9 +11,10 @@ namespace {
 }  // namespace
 
 void require_sm90() { refuse(); }
-size_t sm90_workspace_bytes(const AttentionParams& /*p*/) { refuse(); }
-Geometry sm90_geometry() { refuse(); }
-SkipMaskShape sm90_mask_shape(const AttentionParams& /*p*/) { refuse(); }
-void sm90_attention(const AttentionParams& /*p*/) { refuse(); }
+int usable_multiprocessors() { refuse(); }
+size_t sm90_workspace_bytes(const AttentionParams& /*p*/, Phase /*phase*/) { refuse(); }
+Geometry sm90_geometry(Phase /*phase*/) { refuse(); }
+SkipMaskShape sm90_mask_shape(const AttentionParams& /*p*/, Phase /*phase*/) { refuse(); }
+void sm90_attention(const AttentionParams& /*p*/, Phase /*phase*/) { refuse(); }
 
 }  // namespace longhaul

@@ -9,6 +9,7 @@
 
 #include "attention/mask_layout.h"
 #include "attention/params.h"
+#include "attention/sm90/decode/decode.h"
 #include "attention/sm90/prefill/prefill.h"
 #include "attention/testing/random.h"
 #include "attention/testing/workspace.h"
@@ -40,8 +41,10 @@ AttentionCase::AttentionCase(const CaseSpec& which) : spec(which) {
 
 void AttentionCase::draw_lengths(Random& random) {
   const bool decode = spec.phase == Phase::decode;
+  // In decode up to 5, and no more rows than the Hopper kernels hold.
+  const int64_t most = spec.device == Device::cuda ? std::min(5, sm90::kDecodeMaxRows / spec.group) : 5;
   const auto queries = [&](int64_t low, int64_t high) {
-    return decode ? random.integer(std::min<int64_t>(low, 5), std::min<int64_t>(high, 5)) : random.integer(low, high);
+    return decode ? random.integer(std::min(low, most), std::min(high, most)) : random.integer(low, high);
   };
   const auto add = [&](int64_t q, int64_t kv) {
     q_lengths.push_back(q);
@@ -219,7 +222,7 @@ void AttentionCase::make_results() {
 }
 
 Geometry AttentionCase::geometry() const {
-  if (spec.device == Device::cuda) return kSm90Prefill;
+  if (spec.device == Device::cuda) return spec.phase == Phase::decode ? kSm90Decode : kSm90Prefill;
   return spec.phase == Phase::decode ? kCpuDecode : kCpuPrefill;
 }
 

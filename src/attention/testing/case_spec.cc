@@ -82,7 +82,7 @@ struct Choices {
   std::span<const int> threads;
 };
 constexpr Choices kOnCpu{Device::cpu, 3, kDtypes, kHeadSizes, kLayouts, 5, kThreads};
-constexpr Choices kOnCuda{Device::cuda, 1, kCudaDtypes,           std::span(kHeadSizes, 2),
+constexpr Choices kOnCuda{Device::cuda, 3, kCudaDtypes,           std::span(kHeadSizes, 2),
                           kCudaLayouts, 6, std::span(kThreads, 1)};
 
 template <class T>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "attention/cpu/kernels.h"
+#include "attention/sm90/multiprocessors.h"
 #include "attention/testing/random.h"
 #include "attention/tile_plan.h"
 
@@ -154,6 +155,7 @@ ReferenceOptions oracle_options(const AttentionCase& test) {
   const double longest = static_cast<double>(*std::max_element(test.kv_lengths.begin(), test.kv_lengths.end()));
   constexpr double kLogLambda = 8;  // |ln| of the smallest lambda that is drawn
   options.decision_error = 2 * cap_error(test) + (4 * kLogLambda + (on_cuda(test) ? 64 : 8)) * kU;
+  if (on_cuda(test) && options.phase == Phase::decode) options.sm90_multiprocessors = usable_multiprocessors();
   if (test.args.rule == SkipRule::sum) options.decision_error += sum_error(longest) + 2 * kTileWeightError;
   return options;
 }

@@ -163,9 +163,6 @@ struct Consumer {
     }
   }
 
-  /// The factor of a row's exponents: no exponent grows where nothing was seen.
-  static __device__ __forceinline__ float finite(float m) { return m == -INFINITY ? 0 : m; }
-
   /// Raises the running maxima. Sums keep the base of their exponents until a maximum lies more than 8 binary orders
   /// above it: few rows ever rise so far again, and 256 is no danger to a sum or a probability.
   template <bool voting>

@@ -7,13 +7,13 @@
 #include <bit>
 #include <numeric>
 
+#include "attention/sm90/multiprocessors.h"
 #include "attention/sm90/prefill/instantiations.h"
 #include "attention/sm90/prefill/prepare.cuh"
-#include "attention/sm90/prefill/tensor_maps.h"
 #include "attention/sm90/prefill/tile.h"
 #include "attention/sm90/status.h"
+#include "attention/sm90/tensor_maps.h"
 #include "core/cuda/check.h"
-#include "core/environment.h"
 #include "longhaul/error.h"
 
 namespace longhaul {
@@ -30,13 +30,6 @@ PrefillLauncher find_launcher(const AttentionParams& p) {
     if (candidate.dtype == p.q_dtype && candidate.head_size == p.d && candidate.skip == skip) return candidate.launch;
   throw Unsupported(fmt::format("query has dtype {} and head size {}, but the Hopper prefill kernels have none for it",
                                 dtype_name(p.q_dtype), p.d));
-}
-
-int usable_multiprocessors() {
-  int count = 0;
-  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_cuda_device()),
-             "cudaDeviceGetAttribute");
-  return std::max(2, std::min(count, multiprocessors_setting().value_or(count)));  // a cluster has two blocks
 }
 
 void set_lengths(const AttentionParams& a, PrefillKernelParams& p) {
@@ -112,7 +105,7 @@ void sm90_prefill(const AttentionParams& a) {
   p.q = query_map(a, kSm90TileRows);
   p.k = key_map(a, 1 << p.box_shift);
   p.v = value_map(a, 1 << p.box_shift);
-  p.clusters = usable_multiprocessors() / p.ranks;
+  p.clusters = std::max(1, usable_multiprocessors() / p.ranks);
   const auto stream = static_cast<cudaStream_t>(a.stream);
   // After everything that may refuse the call: what is refused has changed nothing.
   if (a.skip_mask != nullptr)

@@ -1,31 +1,13 @@
-// The rows a consumer thread holds, what they see, and their softmax state.
-//
-// In an accumulator of 64 rows by n columns a thread holds rows 16 * warp + lane / 4 and 8 more, and of each 8 columns
-// the pair at 2 * (lane % 4). s[4 * j + 2 * r + c]: columns 8 * j + pair + c of row r.
+// The rows a consumer thread holds and what they see: of a warpgroup's 64 rows 16 * warp + lane / 4 and 8 more.
 #pragma once
 
 #include <cmath>
 
 #include "attention/sm90/prefill/config.h"
 #include "attention/sm90/prefill/kernel_params.h"
-#include "ptx/math.h"
+#include "attention/sm90/scores.cuh"
 
 namespace longhaul::sm90 {
-
-/// Maxima of two rows over the four threads that share them, side by side: a shuffle takes about 25 cycles.
-__device__ __forceinline__ void quad_max(float (&x)[2]) {
-#pragma unroll
-  for (int lanes = 1; lanes <= 2; ++lanes) {
-    const float other[2] = {__shfl_xor_sync(0xffffffff, x[0], lanes), __shfl_xor_sync(0xffffffff, x[1], lanes)};
-    x[0] = ptx::max_or_nan(x[0], other[0]);
-    x[1] = ptx::max_or_nan(x[1], other[1]);
-  }
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffff, x, 1);
-  return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
 
 __device__ __forceinline__ int oldest_key(const PrefillKernelParams& p, int position) {
   return p.window_left < 0 || position <= p.window_left ? 0 : position - static_cast<int>(p.window_left);
@@ -83,15 +65,6 @@ struct RowView {
   }
 };
 
-/// Caps raw scores: natural units from here on.
-template <int n>
-__device__ __forceinline__ void cap_scores(float (&s)[n], float cap, float cap_scale) {
-  // tanh(x) = 1 - 2 / (e^2x + 1), exact to 2^-22 of the cap; tanh.approx is off by 2^-11 of it.
-  constexpr float kTwoLog2e = 2.885390081777927F;
-#pragma unroll
-  for (int i = 0; i < n; ++i) s[i] = cap - __fdividef(2 * cap, ptx::exp2_approximate(s[i] * cap_scale * kTwoLog2e) + 1);
-}
-
 /// Hides what a row does not see. Returns the blocks (bits) that hold a visible score of -inf: they must be kept.
 template <int n>
 __device__ __forceinline__ uint32_t mask_scores(float (&s)[n], const RowView& visible, int first_key, int pair) {
@@ -112,12 +85,5 @@ __device__ __forceinline__ uint32_t mask_scores(float (&s)[n], const RowView& vi
   }
   return keep;
 }
-
-/// Running maximum in raw units; the maximum under which sums are kept; this thread's part of the sum of exponentials.
-struct RowState {
-  float m[2] = {-INFINITY, -INFINITY};
-  float base[2] = {-INFINITY, -INFINITY};
-  float l[2] = {0, 0};
-};
 
 }  // namespace longhaul::sm90

@@ -14,4 +14,9 @@ CUtensorMap query_map(const AttentionParams& p, int rows);
 CUtensorMap key_map(const AttentionParams& p, int rows);
 CUtensorMap value_map(const AttentionParams& p, int rows);
 
+/// The same, boxes of whole rows (rank 5, for which a box's columns come 64 at a time): in shared memory all tokens'
+/// first 64 columns, then all tokens' next ones.
+CUtensorMap key_row_map(const AttentionParams& p, int rows);
+CUtensorMap value_row_map(const AttentionParams& p, int rows);
+
 }  // namespace longhaul::sm90
