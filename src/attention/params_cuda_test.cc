@@ -19,14 +19,15 @@ namespace {
 struct CudaCall : Call {
   static void* nowhere(int index) { return reinterpret_cast<void*>(uintptr_t{0x1000} * (index + 1)); }
 
-  CudaCall() {
+  explicit CudaCall(Phase kind = Phase::prefill) {
+    const int64_t voting_heads = kind == Phase::decode ? kHkv : kHq;
     int index = 0;
     for (TensorView* view :
          {&args.query, &args.key, &args.value, &args.output, &args.cu_seqlens_q, &args.cu_seqlens_kv})
       place(*view, index += 16);
     place(args.lse = TensorView(nowhere(1), DType::f32, {kHq, kQ}), 200);
-    place(args.counters = TensorView(nowhere(1), DType::i64, {kHq, 4}), 201);
-    place(args.skip_mask = TensorView(nowhere(1), DType::u8, {kHq, 2, 9}), 202);
+    place(args.counters = TensorView(nowhere(1), DType::i64, {voting_heads, 4}), 201);
+    place(args.skip_mask = TensorView(nowhere(1), DType::u8, {voting_heads, 2, 9}), 202);
     place(args.sinks = TensorView(nowhere(1), DType::f32, {kHq}), 203);
     args.lambda = Lambda::per_head(TensorView(nowhere(204), DType::f32, {2, kHq}, Device::cuda));
     args.stream = nowhere(300);
@@ -45,21 +46,24 @@ struct CudaCall : Call {
 };
 
 TEST(CudaParams, ReadNoDeviceMemory) {
-  CudaCall call;
-  const AttentionParams p = make_params(call.args, Phase::prefill);
-  EXPECT_EQ(p.device, Device::cuda);
-  EXPECT_EQ(p.stream, call.args.stream);
-  EXPECT_EQ(p.batch, 2);
-  EXPECT_EQ(p.kv_rows, 70);
-  EXPECT_EQ(p.mask_groups, 2);
-  EXPECT_EQ(p.mask_blocks, 9);
-  EXPECT_EQ(p.lambdas, call.args.lambda.values.data);
-  for (const int64_t page_size : {16, 48, 128, 256}) {
-    call.make_pages(page_size);
-    const AttentionParams paged = make_params(call.args, Phase::prefill);
-    EXPECT_EQ(paged.kv_rows, 8);
-    EXPECT_EQ(paged.max_pages, 3);
-    EXPECT_EQ(paged.page_size, page_size);
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    CudaCall call(phase);
+    const AttentionParams p = make_params(call.args, phase);
+    EXPECT_EQ(p.device, Device::cuda);
+    EXPECT_EQ(p.stream, call.args.stream);
+    EXPECT_EQ(p.batch, 2);
+    EXPECT_EQ(p.kv_rows, 70);
+    EXPECT_EQ(p.mask_heads, phase == Phase::decode ? 2 : 4);
+    EXPECT_EQ(p.mask_groups, 2);
+    EXPECT_EQ(p.mask_blocks, 9);
+    EXPECT_EQ(p.lambdas, call.args.lambda.values.data);
+    for (const int64_t page_size : {16, 48, 128, 256}) {
+      call.make_pages(page_size);
+      const AttentionParams paged = make_params(call.args, phase);
+      EXPECT_EQ(paged.kv_rows, 8);
+      EXPECT_EQ(paged.max_pages, 3);
+      EXPECT_EQ(paged.page_size, page_size);
+    }
   }
 }
 

@@ -22,7 +22,8 @@ namespace {
 
 using namespace conformance;
 
-class Gpu : public ::testing::Test {
+/// Both phases, but for the tests of one.
+class Gpu : public ::testing::TestWithParam<Phase> {
  protected:
   void SetUp() override {
     std::string why;
@@ -30,9 +31,10 @@ class Gpu : public ::testing::Test {
   }
 };
 
-CaseSpec prefill_spec(Lambdas lambda, uint64_t seed) {
+CaseSpec spec_of(Phase phase, Lambdas lambda, uint64_t seed) {
   CaseSpec spec;
   spec.device = Device::cuda;
+  spec.phase = phase;
   spec.query = spec.kv = spec.output = DType::bf16;
   spec.d = 128;
   spec.heads_kv = 2;
@@ -40,6 +42,7 @@ CaseSpec prefill_spec(Lambdas lambda, uint64_t seed) {
   spec.lengths = Lengths::tiles;
   spec.lambda = lambda;
   spec.seed = seed;
+  if (phase == Phase::decode) spec.long_keys = 2300;
   return spec;
 }
 
@@ -53,7 +56,7 @@ std::string message_of(const std::function<void()>& call) {
   return "";
 }
 
-TEST_F(Gpu, EveryKernelAgreesWithTheOracle) {
+TEST_P(Gpu, EveryKernelAgreesWithTheOracle) {
   VerifyOptions options;
   options.device = Device::cuda;
   options.seed = 20;
@@ -66,9 +69,9 @@ TEST_F(Gpu, EveryKernelAgreesWithTheOracle) {
   EXPECT_GT(report.skipped, report.visible / 10);
 }
 
-TEST_F(Gpu, LambdaZeroGivesTheDenseBits) {
+TEST_P(Gpu, LambdaZeroGivesTheDenseBits) {
   for (const SkipRule rule : {SkipRule::max, SkipRule::sum}) {
-    AttentionCase test(prefill_spec(Lambdas::none, 3));
+    AttentionCase test(spec_of(GetParam(), Lambdas::none, 3));
     CudaRun run(test);
     run.launch();
     const auto dense = run.result_bytes();
@@ -80,13 +83,15 @@ TEST_F(Gpu, LambdaZeroGivesTheDenseBits) {
 }
 
 // With two multiprocessors a block works on dozens of items, and each place in its rings is used again and again; an
-// odd number leaves one idle where blocks come in pairs.
-TEST_F(Gpu, ResultsDoNotDependOnTheNumberOfMultiprocessors) {
+// odd number leaves one idle where blocks come in pairs. Decode splits the keys by their number, unless
+// batch-invariant.
+TEST_P(Gpu, ResultsDoNotDependOnTheNumberOfMultiprocessors) {
   for (const int group : {2, 3})
     for (const Lambdas lambda : {Lambdas::none, Lambdas::middle}) {
-      CaseSpec spec = prefill_spec(lambda, 12);
+      CaseSpec spec = spec_of(GetParam(), lambda, 12);
       spec.group = group;
       spec.heads_kv = 5;
+      spec.batch_invariant = spec.phase == Phase::decode;
       AttentionCase test(spec);
       CudaRun run(test);
       run.launch();
@@ -100,9 +105,9 @@ TEST_F(Gpu, ResultsDoNotDependOnTheNumberOfMultiprocessors) {
     }
 }
 
-TEST_F(Gpu, ResultsDoNotDependOnCountersAndMask) {
+TEST_P(Gpu, ResultsDoNotDependOnCountersAndMask) {
   for (const Lambdas lambda : {Lambdas::none, Lambdas::middle}) {
-    AttentionCase test(prefill_spec(lambda, 4));
+    AttentionCase test(spec_of(GetParam(), lambda, 4));
     CudaRun run(test);
     run.launch();
     const auto with = run.result_bytes();
@@ -113,8 +118,8 @@ TEST_F(Gpu, ResultsDoNotDependOnCountersAndMask) {
 }
 
 // Lambdas and lengths live in device memory: what a graph replays with new ones is what a fresh call gives.
-TEST_F(Gpu, GraphReplaysWithOtherLambdasAndLengths) {
-  AttentionCase test(prefill_spec(Lambdas::per_head, 5));
+TEST_P(Gpu, GraphReplaysWithOtherLambdasAndLengths) {
+  AttentionCase test(spec_of(GetParam(), Lambdas::per_head, 5));
   CudaRun run(test);
   run.args.skip_mask = {};  // other lengths have other groups
   run.launch();
@@ -123,7 +128,7 @@ TEST_F(Gpu, GraphReplaysWithOtherLambdasAndLengths) {
   std::memcpy(test.args.lambda.values.data, lambdas.data(), lambdas.size() * sizeof(float));
   run.input("lambda.values").renew();
   auto* cu_q = static_cast<int32_t*>(test.args.cu_seqlens_q.data);
-  cu_q[1] -= 77;  // the first request gives its last queries to the second
+  cu_q[1] -= GetParam() == Phase::decode ? 1 : 77;  // the first request gives its last queries to the second
   run.input("cu_seqlens_q").renew();
   for (const CudaCopy& result : run.results()) result.renew();
   graph.launch(run.stream);
@@ -133,9 +138,9 @@ TEST_F(Gpu, GraphReplaysWithOtherLambdasAndLengths) {
   EXPECT_EQ(run.result_bytes(), replayed);
 }
 
-TEST_F(Gpu, LambdasOutOfRangeActAsZeroAndAreReportedOnce) {
+TEST_P(Gpu, LambdasOutOfRangeActAsZeroAndAreReportedOnce) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -0.5F, 1.5F}) {
-    AttentionCase test(prefill_spec(Lambdas::per_head, 6));
+    AttentionCase test(spec_of(GetParam(), Lambdas::per_head, 6));
     auto* lambdas = static_cast<float*>(test.args.lambda.values.data);
     std::fill_n(lambdas, test.args.lambda.values.size(), 0.0F);
     CudaRun run(test);
@@ -153,9 +158,9 @@ TEST_F(Gpu, LambdasOutOfRangeActAsZeroAndAreReportedOnce) {
   }
 }
 
-TEST_F(Gpu, MalformedLengthsAreReported) {
+TEST_P(Gpu, MalformedLengthsAreReported) {
   for (const int32_t wrong : {-5, 1 << 29}) {
-    AttentionCase test(prefill_spec(Lambdas::none, 7));
+    AttentionCase test(spec_of(GetParam(), Lambdas::none, 7));
     auto* cu_q = static_cast<int32_t*>(test.args.cu_seqlens_q.data);
     const int32_t right = cu_q[1];
     CudaRun run(test);
@@ -170,8 +175,8 @@ TEST_F(Gpu, MalformedLengthsAreReported) {
   }
 }
 
-TEST_F(Gpu, MaskThatIsTooSmallIsReportedAndNotOverrun) {
-  AttentionCase test(prefill_spec(Lambdas::middle, 8));
+TEST_P(Gpu, MaskThatIsTooSmallIsReportedAndNotOverrun) {
+  AttentionCase test(spec_of(GetParam(), Lambdas::middle, 8));
   CudaRun run(test);
   TensorView& mask = run.args.skip_mask;
   mask = TensorView(mask.data, DType::u8, {mask.shape[0], mask.shape[1] - 1, mask.shape[2]}, Device::cuda);
@@ -180,20 +185,20 @@ TEST_F(Gpu, MaskThatIsTooSmallIsReportedAndNotOverrun) {
   EXPECT_NE(message_of<InvalidArgument>([&] { run.queue(); }).find("skip_mask"), std::string::npos);
 }
 
-TEST_F(Gpu, MaskShapeIsReadFromTheDeviceButNotWhileCapturing) {
-  AttentionCase test(prefill_spec(Lambdas::none, 9));
+TEST_P(Gpu, MaskShapeIsReadFromTheDeviceButNotWhileCapturing) {
+  AttentionCase test(spec_of(GetParam(), Lambdas::none, 9));
   CudaRun run(test);
-  const SkipMaskShape shape = skip_mask_shape(run.args, Phase::prefill);
+  const SkipMaskShape shape = skip_mask_shape(run.args, GetParam());
   EXPECT_EQ(shape.groups, test.args.skip_mask.shape[1]);
   EXPECT_EQ(shape.blocks, test.args.skip_mask.shape[2]);
   EXPECT_NE(message_of<InvalidArgument>([&] {
-              const CudaGraph graph(run.stream, [&] { skip_mask_shape(run.args, Phase::prefill); });
+              const CudaGraph graph(run.stream, [&] { skip_mask_shape(run.args, GetParam()); });
             }).find("capturing"),
             std::string::npos);
 }
 
-TEST_F(Gpu, HostMemoryIsRefused) {
-  AttentionCase test(prefill_spec(Lambdas::none, 10));
+TEST_P(Gpu, HostMemoryIsRefused) {
+  AttentionCase test(spec_of(GetParam(), Lambdas::none, 10));
   CudaRun run(test);
   std::vector<char> host(static_cast<size_t>(1) << 20);
   for (TensorView* view : {&run.args.query, &run.args.key, &run.args.output}) {
@@ -206,8 +211,8 @@ TEST_F(Gpu, HostMemoryIsRefused) {
 }
 
 // No keys at all: zeros and -inf. No queries: nothing.
-TEST_F(Gpu, EmptyTensors) {
-  AttentionCase test(prefill_spec(Lambdas::none, 11));
+TEST_P(Gpu, EmptyTensors) {
+  AttentionCase test(spec_of(GetParam(), Lambdas::none, 11));
   CudaRun run(test);
   const auto batch = static_cast<int64_t>(test.q_lengths.size());
   const std::vector<int32_t> zeros(static_cast<size_t>(batch) + 1, 0);
@@ -227,6 +232,63 @@ TEST_F(Gpu, EmptyTensors) {
   run.args.query.shape[0] = run.args.output.shape[0] = run.args.lse.shape[1] = 0;
   EXPECT_NO_THROW(run.launch());
 }
+
+INSTANTIATE_TEST_SUITE_P(Phases, Gpu, ::testing::Values(Phase::prefill, Phase::decode),
+                         [](const auto& phase) { return phase.param == Phase::prefill ? "prefill" : "decode"; });
+
+class GpuDecode : public Gpu {};
+
+// Rings are refilled and rows shared out anew where requests of few and of many rows follow each other in a block.
+TEST_P(GpuDecode, AnyNumberOfMultiprocessorsAgreesWithTheOracle) {
+  for (const char* few : {"2", "3", "7", "41"}) {
+    setenv("LONGHAUL_MULTIPROCESSORS", few, 1);
+    VerifyOptions options;
+    options.device = Device::cuda;
+    options.seed = 30;
+    options.every = longhaul::testing::rounds(7, 2, 1);
+    const VerifyReport report = run_verify(options);
+    unsetenv("LONGHAUL_MULTIPROCESSORS");
+    for (const VerifyFailure& f : report.failures)
+      ADD_FAILURE() << few << " multiprocessors, case " << f.index << ": " << f.what << "\n  " << f.spec;
+  }
+}
+
+TEST_P(GpuDecode, BatchInvariantBitsDependOnTheRequestAlone) {
+  for (const Lambdas lambda : {Lambdas::none, Lambdas::middle}) {
+    CaseSpec spec = spec_of(Phase::decode, lambda, 13);
+    spec.batch_invariant = true;
+    spec.layout = Layout::paged_hnd;
+    spec.long_keys = 9000;
+    AttentionCase test(spec);
+    CudaRun run(test);
+    run.launch();
+    run.fetch();
+    const std::vector<uint8_t> before = test.output.elements();
+    const size_t first = static_cast<size_t>(test.q_lengths[0] * test.heads_q() * spec.d) * 2;
+    static_cast<int32_t*>(test.args.kv_lengths.data)[1] /= 2;
+    run.input("kv_lengths").renew();
+    run.launch();
+    run.fetch();
+    const std::vector<uint8_t> after = test.output.elements();
+    EXPECT_TRUE(std::equal(before.begin(), before.begin() + static_cast<int64_t>(first), after.begin()));
+    EXPECT_NE(before, after);
+  }
+}
+
+TEST_P(GpuDecode, RequestsWithTooManyRowsAreReported) {
+  CaseSpec spec = spec_of(Phase::decode, Lambdas::none, 14);
+  spec.group = 16;
+  AttentionCase test(spec);
+  auto* cu_q = static_cast<int32_t*>(test.args.cu_seqlens_q.data);
+  ASSERT_GT(test.total_q, 4);  // two requests: now the second has all tokens
+  cu_q[1] = 0;
+  CudaRun run(test);
+  run.launch();
+  EXPECT_EQ(run.trespass(), "");
+  EXPECT_NE(message_of<InvalidArgument>([&] { run.queue(); }).find("more query tokens"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Decode, GpuDecode, ::testing::Values(Phase::decode));
 
 }  // namespace
 }  // namespace longhaul
