@@ -107,13 +107,14 @@ std::vector<Candidate> make_candidates(const GeneratedData& data, const BenchCas
 
 std::string BenchCase::describe() const {
   const DataShape& s = shape;
-  return fmt::format("{}: {}{} query / {} KV heads, head size {}, {}{} tokens{}{}, {}, rule {}", phase_name(s.phase),
-                     s.batch > 1 ? fmt::format("batch {}, ", s.batch) : "", s.heads_q, s.heads_kv, s.d,
-                     s.query_tokens > 0 ? fmt::format("{} query tokens on ", s.query_tokens) : "", s.length,
-                     s.page_size > 0 ? fmt::format(" in pages of {}", s.page_size) : "", causal ? ", causal" : ", full",
-                     s.kv_dtype == s.dtype ? std::string(dtype_name(s.dtype))
-                                           : fmt::format("{} on {}", dtype_name(s.dtype), dtype_name(s.kv_dtype)),
-                     rule_name(rule));
+  return fmt::format(
+      "{}: {}{} query / {} KV heads, head size {}, {}{} tokens{}{}, {}, rule {}", phase_name(s.phase),
+      s.batch > 1 ? fmt::format("batch {}, ", s.batch) : "", s.heads_q, s.heads_kv, s.d,
+      s.query_tokens > 0 ? fmt::format("{} query token{} on ", s.query_tokens, s.query_tokens > 1 ? "s" : "") : "",
+      s.length, s.page_size > 0 ? fmt::format(" in pages of {}", s.page_size) : "", causal ? ", causal" : ", full",
+      s.kv_dtype == s.dtype ? std::string(dtype_name(s.dtype))
+                            : fmt::format("{} on {}", dtype_name(s.dtype), dtype_name(s.kv_dtype)),
+      rule_name(rule));
 }
 
 std::string BenchCase::ceiling_name() const {

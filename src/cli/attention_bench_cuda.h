@@ -10,7 +10,11 @@ struct CudaBench {
   BenchCase bench;
   bool captured = false;  ///< the shipped activations instead of generated data
   std::string data;       ///< in words
+  std::string timing;     ///< what a sample of the times is, in words
 };
+
+/// Of BenchLine::rate / 1e12.
+const char* cuda_rate_unit(const CudaBench& bench);
 
 /// Throws Unsupported where there is no device.
 BenchOutcome run_cuda_bench(CudaBench& bench);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/sm90/decode/decode.h"
 #include "attention/sm90/prefill/prefill.h"
 #include "cli/attention_bench.h"
 #include "cli/attention_bench_cuda.h"
@@ -67,23 +68,57 @@ std::vector<BenchCase> named_set(const BenchOptions& options) {
   return cases;
 }
 
-// Shapes of the targets on Hopper, unless the command line says otherwise.
+// Shapes of the targets on Hopper, and of the named sets in decode, unless the command line says otherwise.
 void cuda_defaults(const CLI::App& command, BenchOptions& options) {
   const auto left_out = [&](const char* name) { return command.get_option(name)->count() == 0; };
-  if (left_out("--length")) options.length = 16384;
+  const bool decode = options.phase == "decode";
+  if (options.data == "captured") {
+    for (const char* name : {"--length", "--query-tokens", "--heads-q", "--heads-kv", "--head-size", "--page-size",
+                             "--dtype", "--kv-dtype"})
+      if (!left_out(name))
+        throw UsageError(fmt::format("{} does not go with --data captured, whose tensors are as they are", name));
+    if (!decode && !left_out("--batch"))
+      throw UsageError("--batch does not go with --data captured in prefill, which is one request");
+  }
+  if (left_out("--batch") && decode) options.batch = 8;
+  if (left_out("--length")) options.length = decode ? 32768 : 16384;
   if (left_out("--heads-q")) options.heads_q = 64;
   if (left_out("--heads-kv")) options.heads_kv = 4;
 }
 
-CudaBench cuda_case_of(const BenchOptions& options) {
-  if (options.phase != "prefill")
-    throw UsageError("--device cuda measures prefill: --phase decode has no kernel there in this version");
+// What the kernels do not take, said before the data is made.
+void check_cuda(const BenchOptions& options, const DataShape& shape) {
   if (options.threads > 0) throw UsageError("--threads does not go with --device cuda");
+  for (const auto& [name, dtype] : {std::pair{"--dtype", shape.dtype}, std::pair{"--kv-dtype", shape.kv_dtype}})
+    if (dtype != DType::bf16 && dtype != DType::f16)
+      throw UsageError(fmt::format("{} {} does not go with --device cuda, whose kernels take bfloat16 and float16",
+                                   name, dtype_name(dtype)));
+  if (shape.kv_dtype != shape.dtype)
+    throw UsageError(fmt::format("--kv-dtype {} must be --dtype {} with --device cuda", dtype_name(shape.kv_dtype),
+                                 dtype_name(shape.dtype)));
+  if (shape.d != 64 && shape.d != 128)
+    throw UsageError(
+        fmt::format("--head-size {} does not go with --device cuda, whose kernels take 64 and 128", shape.d));
+  if (shape.phase == Phase::prefill) return;
+  const int64_t tokens = std::max<int64_t>(shape.query_tokens, 1), heads = shape.heads_q / shape.heads_kv;
+  if (tokens > sm90::kDecodeMaxTokens)
+    throw UsageError(fmt::format("--query-tokens {} does not go with --phase decode, which takes at most {}", tokens,
+                                 sm90::kDecodeMaxTokens));
+  if (tokens * heads > sm90::kDecodeMaxRows)
+    throw UsageError(
+        fmt::format("{} query tokens and {} query heads a KV head are {} rows, but decode on a CUDA device takes at "
+                    "most {}",
+                    tokens, heads, tokens * heads, sm90::kDecodeMaxRows));
+}
+
+CudaBench cuda_case_of(const BenchOptions& options) {
   CudaBench cuda;
   cuda.bench = case_of(options);
   cuda.captured = options.data == "captured";
   DataShape& shape = cuda.bench.shape;
-  shape.group_rows = kSm90Prefill.group_rows;
+  check_cuda(options, shape);
+  // In decode all rows of a KV head vote, however many have a direction in common.
+  if (shape.phase == Phase::prefill) shape.group_rows = kSm90Prefill.group_rows;
   shape.kind = options.data == "heavy" ? DataKind::heavy : options.data == "random" ? DataKind::random : DataKind::runs;
   return cuda;
 }
@@ -106,13 +141,15 @@ void print_case(const BenchCase& bench, const BenchOutcome& outcome) {
 void print_cuda_case(const CudaBench& cuda, const BenchOutcome& outcome) {
   say("{}, {}", cuda.bench.describe(), cuda_devices().devices[0].name);
   say("data: {}", cuda.data);
-  Table table({"case", "lambda", "sparsity", "time", "p10", "p90", "TFLOP/s", "speed-up", "of ideal", "output error"});
+  const bool decode = cuda.bench.shape.phase == Phase::decode;
+  Table table({"case", "lambda", "sparsity", "time", "p10", "p90", cuda_rate_unit(cuda), "speed-up", "of ideal",
+               "output error"});
   for (const BenchLine& line : outcome.lines)
-    table.add({line.name, line.lambda < 0 ? "none" : short_number(line.lambda),
-               line.lambda < 0 ? "" : percent(line.sparsity), duration_text(line.time.median),
-               duration_text(line.time.p10), duration_text(line.time.p90), fmt::format("{:.1f}", line.rate / 1e12),
-               fmt::format("{:.3f}", line.speedup), line.lambda > 0 ? percent(line.speedup / line.ideal) : "",
-               line.lambda < 0 ? "" : short_number(line.error)});
+    table.add(
+        {line.name, line.lambda < 0 ? "none" : short_number(line.lambda), line.lambda < 0 ? "" : percent(line.sparsity),
+         duration_text(line.time.median), duration_text(line.time.p10), duration_text(line.time.p90),
+         fmt::format("{:.{}f}", line.rate / 1e12, decode ? 3 : 1), fmt::format("{:.3f}", line.speedup),
+         line.lambda > 0 ? percent(line.speedup / line.ideal) : "", line.lambda < 0 ? "" : short_number(line.error)});
   print_text(table.text());
 }
 
@@ -121,8 +158,8 @@ int run_cuda(const Invocation& invocation, const BenchOptions& options) {
   Json json = result_header(invocation.command_line);
   json["rows"] = Json::array();
   const BenchOutcome outcome = run_cuda_bench(cuda);
-  say("median of {} interleaved rounds on one stream, by CUDA events; rate of the whole job, skipped work counted",
-      options.repeat);
+  say("median of {} interleaved rounds on one stream, by CUDA events; {}; rate of the whole job, skipped work counted",
+      options.repeat, cuda.timing);
   print_cuda_case(cuda, outcome);
   for (Json& row : cuda_bench_rows(cuda, outcome)) json["rows"].push_back(std::move(row));
   write_json(invocation.json, json);
@@ -172,13 +209,16 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->add_option("--set", options->set,
                    "A named set of shapes: prefill (8k, bf16 and fp32), decode (batch 8, 32k, bf16), targets (both)")
       ->check(CLI::IsMember({"prefill", "decode", "targets"}));
-  command->add_option("--device", options->device, "cpu, or cuda: 64 query / 4 KV heads and 16384 tokens there")
+  command
+      ->add_option(
+          "--device", options->device,
+          "cpu, or cuda: there 64 query / 4 KV heads, one request of 16384 tokens in prefill, 8 of 32768 in decode")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   command
       ->add_option("--data", options->data,
                    "cuda: runs (heavy runs of 16 keys), heavy (with sink and local keys), random, or captured (the "
-                   "shipped activations)")
+                   "shipped activations; in decode a context for each of --batch)")
       ->check(CLI::IsMember({"runs", "heavy", "random", "captured"}))
       ->capture_default_str();
   command->add_option("--phase", options->phase, "prefill or decode")
@@ -232,6 +272,7 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       "  longhaul bench attention --set targets --json result.json\n"
       "  longhaul bench attention --phase prefill --length 16384 --sparsity 0.5,0.75\n"
       "  longhaul bench attention --device cuda --data heavy --sparsity 0.5,0.9\n"
+      "  longhaul bench attention --device cuda --phase decode --batch 16 --length 65536 --page-size 64\n"
       "  longhaul bench attention --phase decode --batch 8 --length 32768 --page-size 64 --kv-dtype float8_e4m3",
       [&invocation, options, command] {
         if (options->device == "cuda") cuda_defaults(*command, *options);

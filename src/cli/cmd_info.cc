@@ -1,4 +1,5 @@
 // longhaul info: what this build is, what this machine has, which settings hold.
+#include "attention/sm90/decode/decode.h"
 #include "attention/sm90/device.h"
 #include "attention/sm90/prefill/prefill.h"
 #include "attention/tile_plan.h"
@@ -46,10 +47,10 @@ std::string caches_text() {
   return text.empty() ? "unknown" : text;
 }
 
-// What prefill kernels for sm_90a do with a device.
+// What kernels for sm_90a do with a device.
 std::string serving_text(const CudaDevice& device) {
   const std::string refusal = sm90_refusal(device.major, device.minor);
-  return refusal.empty() ? "prefill kernels for sm_90a serve it; decode has none"
+  return refusal.empty() ? "kernels for sm_90a serve it, prefill and decode"
                          : fmt::format("not served: it has {}", refusal);
 }
 
@@ -79,7 +80,10 @@ void print_info(const Chosen& now) {
   kernels.words();
   kernels.add({"prefill", geometry_text(kCpuPrefill)});
   kernels.add({"decode", geometry_text(kCpuDecode)});
-  if (*cuda_build()) kernels.add({"prefill on CUDA", geometry_text(kSm90Prefill)});
+  if (*cuda_build()) {
+    kernels.add({"prefill on CUDA", geometry_text(kSm90Prefill)});
+    kernels.add({"decode on CUDA", geometry_text(kSm90Decode)});
+  }
   say("{}", kernels.text());
 
   Table table({"setting", "value", "meaning", "allowed"});
@@ -99,6 +103,13 @@ Json gpus_json() {
                     {"memory_bytes", device.memory_bytes},
                     {"why_not_served", sm90_refusal(device.major, device.minor)}});
   return list;
+}
+
+Json kernels_json() {
+  Json kernels = {{"prefill", geometry_json(kCpuPrefill)}, {"decode", geometry_json(kCpuDecode)}};
+  if (*cuda_build())
+    kernels.update({{"prefill_on_cuda", geometry_json(kSm90Prefill)}, {"decode_on_cuda", geometry_json(kSm90Decode)}});
+  return kernels;
 }
 
 Json info_json(const Chosen& now) {
@@ -129,7 +140,7 @@ Json info_json(const Chosen& now) {
           {"isa", now.isa},
           {"why_not_amx", why_not_amx()},
           {"threads", now.threads},
-          {"kernels", {{"prefill", geometry_json(kCpuPrefill)}, {"decode", geometry_json(kCpuDecode)}}},
+          {"kernels", kernels_json()},
           {"settings", list},
           {"unknown_settings", unknown_settings()}};
 }

@@ -91,9 +91,11 @@ void add_verify(CLI::App& program, Invocation& invocation) {
   command->add_option("--seconds", flags->seconds, "Go on with further seeds until so much time has passed")
       ->type_name("T")
       ->check(number_from(0, 1e6));
-  auto* device = command->add_option("--device", flags->device, "cpu, or cuda: the current CUDA device's kernels")
-                     ->check(CLI::IsMember({"cpu", "cuda"}))
-                     ->capture_default_str();
+  auto* device =
+      command
+          ->add_option("--device", flags->device, "cpu, or cuda: the current CUDA device's kernels, prefill and decode")
+          ->check(CLI::IsMember({"cpu", "cuda"}))
+          ->capture_default_str();
   command->add_option("--isa", flags->isa, "One instruction set instead of all usable ones")
       ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx", "amx_emulated"}))
       ->excludes(device);

@@ -103,6 +103,25 @@ class Usage(ProgramTest):
         # Leading zeros do not make a number octal.
         self.fails(1, "case is 10000, but there are cases 0 to", "verify", "--case", "010000")
 
+    def test_what_the_bench_on_a_cuda_device_refuses_before_it_makes_data(self):
+        bench = ["bench", "attention", "--device", "cuda"]
+        decode = [*bench, "--phase", "decode"]
+        for command in (bench, decode):
+            for options, what in [
+                (["--threads", "2"], "--threads does not go with --device cuda"),
+                (["--dtype", "float32"], "--dtype float32 does not go with --device cuda"),
+                (["--kv-dtype", "float8_e4m3"], "--kv-dtype float8_e4m3 does not go with --device cuda"),
+                (["--kv-dtype", "float16"], "--kv-dtype float16 must be --dtype bfloat16"),
+                (["--head-size", "256"], "--head-size 256 does not go with --device cuda"),
+                (["--data", "captured", "--length", "4096"], "--length does not go with --data captured"),
+            ]:
+                self.fails(2, what, *command, *options)
+        self.fails(2, "--batch does not go with --data captured", *bench, "--data", "captured", "--batch", "2")
+        self.fails(2, "--query-tokens 17 does not go with --phase decode", *decode, "--query-tokens", "17")
+        # 64 query and 4 KV heads unless said otherwise.
+        self.fails(2, "5 query tokens and 16 query heads a KV head are 80 rows", *decode, "--query-tokens", "5")
+        self.fails(2, "128 rows", *decode, "--heads-q", "128", "--heads-kv", "1")
+
     def test_options_that_need_the_oracle(self):
         write_safetensors(self.path("in.safetensors"), qkv(8))
         files = ["--qkv", self.path("in.safetensors"), "--out", self.path("out.safetensors")]
@@ -128,6 +147,9 @@ class Info(ProgramTest):
         # Without a GPU the reason is there; with one, what it is.
         self.assertEqual(info["why_no_gpu"] == "", len(info["gpus"]) > 0)
         self.assertEqual(info["build"]["cuda_kernels"], info["build"]["cuda_toolkit"] != "")
+        for phase in ("prefill", "decode"):
+            self.assertEqual(f"{phase} on CUDA" in text, info["build"]["cuda_kernels"])
+            self.assertEqual(f"{phase}_on_cuda" in info["kernels"], info["build"]["cuda_kernels"])
 
     def test_a_setting_in_the_environment(self):
         self.fine("info", "--json", self.path("info.json"), env={"LONGHAUL_ISA": "portable", "LONGHAUL_THREADS": "1"})

@@ -25,13 +25,23 @@ class Verify(ProgramTest):
         served = info["build"]["cuda_kernels"] and any(gpu["why_not_served"] == "" for gpu in info["gpus"])
         if served:
             self.fine("verify", "--device", "cuda", "--case", "3")
-            self.fine(
-                "bench", "attention", "--device", "cuda", "--length", "1024", "--repeat", "2", "--sparsity", "0.5"
-            )
+            bench = ["bench", "attention", "--device", "cuda", "--repeat", "2", "--sparsity", "0.5"]
+            self.fine(*bench, "--length", "1024")
+            self.fine(*bench, "--data", "captured", "--phase", "decode")
+            for pages in ([], ["--page-size", "64"]):
+                decode = ["--phase", "decode", "--length", "4096", "--batch", "2"]
+                text = self.fine(*bench, *decode, *pages, "--json", self.path("r.json"))
+                self.assertIn("TB/s", text)
+                base = "attn.decode.bf16{}" + (".paged" if pages else "") + ".4k.b2"
+                rows = {row["id"]: row for row in self.read_json("r.json")["rows"]}
+                skip = base.format(".skip") + ".s50"
+                self.assertEqual(set(rows), {base.format(""), base.format(".lambda0"), skip})
+                self.assertAlmostEqual(rows[skip]["rival_value"], 1 / (1 - rows[skip]["sparsity"] / 2))
+                self.assertEqual(rows[base.format(".lambda0")]["output_error"], 0)
         else:
             self.fails(1, "CUDA", "verify", "--device", "cuda")
-            self.fails(1, "CUDA", "bench", "attention", "--device", "cuda", "--length", "256")
-        self.fails(2, "--device cuda measures prefill", "bench", "attention", "--device", "cuda", "--phase", "decode")
+            for phase in ("prefill", "decode"):
+                self.fails(1, "CUDA", "bench", "attention", "--device", "cuda", "--phase", phase, "--length", "256")
         self.fails(2, "--device cuda", "bench", "attention", "--data", "heavy")
         self.fails(2, "--isa", "verify", "--device", "cuda", "--isa", "avx2")
 
