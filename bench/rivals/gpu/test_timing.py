@@ -2,10 +2,13 @@
 """Tests of the GPU rival run that need neither a GPU nor PyTorch: python3 bench/rivals/gpu/test_timing.py"""
 
 import io
+import json
 import statistics
 import unittest
 from contextlib import redirect_stderr
 
+import decode
+import decode_inputs
 import run
 import timing
 
@@ -49,11 +52,42 @@ class Timing(unittest.TestCase):
         self.assertEqual(statistics.median([3.0]) / statistics.median([2.0]), row["value"])
 
 
+class Decode(unittest.TestCase):
+    def test_the_bytes_are_those_of_keys_and_values_and_small_caches_are_rotated(self):
+        shape = decode_inputs.shape_of("b64.16k")
+        self.assertEqual((shape.batch, shape.keys, shape.heads, shape.kv_heads), (64, 16384, 64, 4))
+        self.assertEqual((shape.kv_bytes, shape.copies, shape.launches), (2 * 64 * 16384 * 4 * 128 * 2, 1, 1))
+        for name, heads, copies in (("b1.32k", (64, 4), 6), ("b1.131k", (64, 4), 2), ("b1.32k.h16", (16, 2), 6)):
+            shape = decode_inputs.shape_of(name)
+            self.assertEqual((shape.batch, shape.keys), (1, 131072 if "131k" in name else 32768))
+            self.assertEqual(((shape.heads, shape.kv_heads), shape.copies), (heads, copies))
+            self.assertGreater((shape.copies - 1) * shape.kv_bytes, 60e6)
+            self.assertEqual((shape.launches % shape.copies, decode.LAYERS % shape.copies), (0, 0))
+
+    def test_skipping_is_held_against_keys_read_and_values_kept(self):
+        self.assertEqual([decode_inputs.ideal_speedup(s) for s in (0, 0.5, 1)], [1, 4 / 3, 2])
+        self.assertEqual([decode_inputs.percent(s) for s in (0, 0.25, 0.9)], ["s00", "s25", "s90"])
+
+    def test_a_time_beside_a_slower_one_has_a_ratio_above_one(self):
+        times = {"longhaul": [0.001, 0.001], "own dense": [0.0015, 0.0015]}
+        row = decode.milliseconds_row("x", times, "own dense", "burst", sparsity=0.5)
+        self.assertEqual((row["value"], row["rival_value"], row["unit"]), (1.0, 1.5, "ms"))
+        self.assertAlmostEqual(row["ratio"], 1.5)
+        alone = decode.milliseconds_row("x", {"longhaul": [0.001, 0.001]}, None, "burst")
+        self.assertEqual((alone["rival"], alone["rival_value"], alone["ratio"]), ("none ran", None, None))
+
+    def test_every_target_of_decode_has_a_case(self):
+        table = json.loads((run.HERE.parents[1] / "targets.json").read_text())["targets"]
+        named = {t["id"] for t in table if t["id"].startswith(decode.PREFIX)}
+        skips = {f"{name}.{decode_inputs.percent(s)}" for name in decode.SKIP for s in run.SPARSITIES}
+        self.assertEqual(named, {decode.PREFIX + name for name in {*decode.DENSE, *skips}})
+
+
 class CommandLine(unittest.TestCase):
-    def refusal(self, *arguments):
+    def refusal(self, *arguments, options_of=run.options_of):
         text = io.StringIO()
         with redirect_stderr(text), self.assertRaises(SystemExit) as end:
-            run.options_of(arguments)
+            options_of(arguments)
         self.assertEqual(end.exception.code, 2)
         return text.getvalue()
 
@@ -69,6 +103,18 @@ class CommandLine(unittest.TestCase):
             text = self.refusal(*arguments)
             for word in words:
                 self.assertIn(word, text)
+
+    def test_decode_refuses_the_same(self):
+        for arguments, words in (
+            ((), ("--lib",)),
+            (("--lib", __file__, "--rounds", "1"), ("--rounds", "1", "2 or more")),
+            (("--lib", __file__, "--cases", "b2.16k"), ("b2.16k", "b64.16k")),
+            (("--lib", __file__, "--setup", "/nowhere.py"), ("--setup", "/nowhere.py")),
+        ):
+            text = self.refusal(*arguments, options_of=decode.options_of)
+            for word in words:
+                self.assertIn(word, text)
+        self.assertEqual(tuple(decode.options_of(["--lib", __file__]).cases), decode.CASES)
 
     def test_all_cases_run_where_none_is_named(self):
         self.assertEqual(tuple(run.options_of(["--lib", __file__]).cases), run.CASES)
