@@ -82,11 +82,12 @@ struct Stream {
   Visits visits;
   Role role;
   int visit;
-  bool values;     // next: the values of the tile
-  bool more;       // segment holds what comes next
-  int slot;        // of the part's, next to be filled
-  BoxStart place;  // of the next tile's boxes
-  BoxStart ahead;  // where a tile is one box: of visit window + lane
+  bool values;                 // next: the values of the tile
+  bool more;                   // segment holds what comes next
+  int slot;                    // of the part's, next to be filled
+  int first_slot, ring_slots;  // the part's first slot; how many its ring has
+  BoxStart place;              // of the next tile's boxes
+  BoxStart ahead;              // where a tile is one box: of visit window + lane
   int window;
 
   /// Fills the ring from segment `s` on, whose rows are shared out as `r` says.
@@ -99,20 +100,22 @@ struct Stream {
     more = true;
     enter();
     find();
-    const int slots = Config::kSlots / role.parts - (Config::kSkip ? 1 : 0);
-    for (int i = 0; i < slots; ++i) advance();
+    const int slots = Config::kSlots / role.parts;
+    first_slot = role.part * slots;
+    ring_slots = slots - (Config::kSkip ? 1 : 0);
+    for (int i = 0; i < ring_slots; ++i) advance();
   }
 
   /// Starts one copy; the slot that comes next must be free. Nothing where there is nothing more, or rows are shared
   /// out differently from there on.
   __device__ void advance() {
     if (!more || visit >= visits.all()) return;
-    const int tile = visits.tile(visit), slots = Config::kSlots / role.parts;
+    const int tile = visits.tile(visit);
     const int shift = values ? p.v_box_shift : p.k_box_shift;
-    const int at = uniform(role.part * slots + slot);
+    const int at = uniform(first_slot + slot);
     copy_boxes<Config>(values ? p.v : p.k, uniform(segment.head), place, (1U << boxes_of(segment, tile, shift)) - 1,
                        shift, shared.tiles[at], &shared.full[at], lane);
-    if (++slot == slots - (Config::kSkip ? 1 : 0)) slot = 0;
+    if (++slot == ring_slots) slot = 0;
     if (!Config::kSkip) values = !values;
     if (values) return;
     ++visit;

@@ -24,8 +24,9 @@ struct DecodeWarp {
   const int warp, lane;
   Stream<Config> stream;
   Role role{};
-  uint32_t parities = 0;  // of the next phase of each slot, a bit each
-  int slot = 0;           // of the part's, next to be read
+  uint32_t parities = 0;               // of the next phase of each slot, a bit each
+  int slot = 0;                        // of the part's, next to be read
+  int first_slot = 0, ring_slots = 0;  // the part's first; its ring's, beside one for values if skipping
 
   // Of the segment in work.
   uint32_t query[kSteps][4];
@@ -44,8 +45,6 @@ struct DecodeWarp {
 
   __device__ __forceinline__ int row_index(int r) const { return 16 * role.row_tile + lane / 4 + 8 * r; }
   __device__ __forceinline__ int pair() const { return 2 * (lane % 4); }
-  __device__ __forceinline__ int slots() const { return Config::kSlots / role.parts; }
-  __device__ __forceinline__ int first_slot() const { return role.part * slots(); }
   __device__ __forceinline__ bool leads() const { return role.row_tile == 0; }
 
   /// All warps that read the part's copies.
@@ -65,8 +64,8 @@ struct DecodeWarp {
 
   /// Slot with the next keys or (dense) values, once they have come.
   __device__ __forceinline__ uint8_t* next_tile() {
-    const int at = first_slot() + slot;
-    if (++slot == slots() - (Config::kSkip ? 1 : 0)) slot = 0;
+    const int at = first_slot + slot;
+    if (++slot == ring_slots) slot = 0;
     wait_for(at);
     return shared.tiles[at];
   }
@@ -299,6 +298,9 @@ struct DecodeWarp {
     ptx::fence_mbarrier_init();
     __syncthreads();
     role = role_of(s.row_warps, warp);
+    const int slots = Config::kSlots / role.parts;
+    first_slot = role.part * slots;
+    ring_slots = slots - (Config::kSkip ? 1 : 0);
     parities = 0;
     slot = 0;
     if (leads()) stream.start(s, after, role);
@@ -361,7 +363,7 @@ struct DecodeWarp {
     return all;
   }
 
-  __device__ __forceinline__ int value_slot() const { return first_slot() + slots() - 1; }
+  __device__ __forceinline__ int value_slot() const { return first_slot + ring_slots; }
 
   __device__ __forceinline__ void ask_for_values(const Segment& s, int tile, uint32_t keep) {
     kept = keep;
