@@ -118,7 +118,11 @@ CudaBench cuda_case_of(const BenchOptions& options) {
   DataShape& shape = cuda.bench.shape;
   check_cuda(options, shape);
   // In decode all rows of a KV head vote, however many have a direction in common.
-  if (shape.phase == Phase::prefill) shape.group_rows = kSm90Prefill.group_rows;
+  if (shape.phase == Phase::prefill) {
+    shape.group_rows = kSm90Prefill.group_rows;
+  } else {
+    shape.heads_share = true;
+  }
   shape.kind = options.data == "heavy" ? DataKind::heavy : options.data == "random" ? DataKind::random : DataKind::runs;
   return cuda;
 }

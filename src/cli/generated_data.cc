@@ -63,8 +63,8 @@ constexpr uint64_t kDirections = 77;  // seed of the rows that queries and keys 
 std::string GeneratedData::description(const DataShape& shape) {
   if (shape.kind == DataKind::random) return "query, key and value N(0, 1)";
   return fmt::format(
-      "runs of 16 keys at random offsets, scores N(0, 4^2) independent by run, group of {} rows and head{}",
-      shape.group_rows,
+      "runs of 16 keys at random offsets, scores N(0, 4^2) independent by run, group of {} rows and {}head{}",
+      shape.group_rows, shape.heads_share ? "KV " : "",
       shape.kind == DataKind::heavy ? "; a sink of 16 keys 10 above, the group's own keys 6 above" : "");
 }
 
@@ -123,10 +123,14 @@ void GeneratedData::fill_query() {
   NormalRows normal(s.seed);
   const NormalRows shared(kDirections);
   for (int64_t h = 0; h < s.heads_q; ++h) {
+    const int64_t head = h / (s.heads_q / s.heads_kv);
     const float* direction = nullptr;
     for (int64_t t = 0; t < s.batch * s.query_tokens; ++t) {
       const int64_t position = t % s.query_tokens + s.length - s.query_tokens;
-      if (t % s.query_tokens == 0 || position % s.group_rows == 0) direction = normal.row(s.d);
+      if (t % s.query_tokens == 0 || position % s.group_rows == 0) {
+        const int64_t group = s.batch * s.length * head + t / s.query_tokens * s.length + position / s.group_rows;
+        direction = s.heads_share ? normal.fixed(group, s.d) : normal.row(s.d);
+      }
       const int64_t at = (t * s.heads_q + h) * s.d;
       if (s.kind == DataKind::random) {
         store_row(args_.query, at, normal.row(s.d), normal.row(s.d), 1, s.d);
@@ -134,7 +138,6 @@ void GeneratedData::fill_query() {
         store_row(args_.query, at, direction, normal.row(s.d), kScoreSpread, s.d);
       }
       if (s.kind == DataKind::heavy) {
-        const int64_t head = h / (s.heads_q / s.heads_kv);
         add_row(args_.query, at, shared.fixed(head, s.d), 1, s.d);
         add_row(args_.query, at, shared.fixed((position / s.group_rows + 1) * s.heads_kv + head, s.d), 1, s.d);
       }

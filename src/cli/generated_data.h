@@ -25,7 +25,8 @@ struct DataShape {
   int64_t page_size = 0;  ///< 0: ragged
   uint64_t seed = 1;
   DataKind kind = DataKind::runs;
-  int64_t group_rows = 16;  ///< query rows that have a direction in common
+  int64_t group_rows = 16;   ///< query rows that have a direction in common
+  bool heads_share = false;  ///< so have the query heads of a KV head, where they vote together
 };
 
 /// Keys come in runs of 16 that begin at random offsets; each run and each group of query rows has a direction of
